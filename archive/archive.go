@@ -54,7 +54,7 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 	a.files = counter("archive_files_total", "Finished files.")
 	a.bytes = counter("archive_bytes_total", "Bytes of finished files.")
 	a.follower = stream.NewFollower(stream.ProcessorOptions{
-		Group: name, Input: schema.TopicUpdates, LossRemedy: elsewhere, Kafka: kafka,
+		Group: name, Input: schema.TopicUpdates, LossAction: elsewhere, Kafka: kafka,
 		MaxBatch: maxBatch, TickInterval: min(opts.RotateInterval, time.Second),
 		ParkInterval: opts.ParkInterval, ShutdownTimeout: shutdownTimeout,
 	}, func(of stream.Assignment) stream.Worker { return newPartition(a, of) }, nil, a.log)
@@ -63,10 +63,8 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 }
 
 const (
-	// maxBatch is the maximum number of updates per batch. At most twice as many are buffered, over all partitions.
-	maxBatch = 20_000
-	// shutdownTimeout bounds the batch in flight at shutdown.
-	shutdownTimeout = 10 * time.Second
+	maxBatch        = 20_000           // updates; at most twice as many are buffered, over all partitions
+	shutdownTimeout = 10 * time.Second // of the batch in flight at shutdown
 )
 
 // Run archives until ctx ends, then finishes the open files. While Kafka is unavailable it waits instead of returning.
@@ -81,7 +79,7 @@ func (a *Archive) Run(ctx context.Context) (err error) {
 	}
 	var park *stream.ParkError
 	if err := a.directory.belongTo(updatesOf(topics)); errors.As(err, &park) {
-		return fmt.Errorf("%w (remedy: %s)", err, park.Remedy)
+		return fmt.Errorf("%w (action: %s)", err, park.Action)
 	} else if err != nil {
 		return err
 	}
@@ -92,7 +90,6 @@ func (a *Archive) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// updatesOf returns the identity of like-updates.
 func updatesOf(topics kafka.Topics) identity {
 	updates := topics.ByName[schema.TopicUpdates]
 	return identityOf(topics.ClusterID, updates.ID, updates.Partitions)
@@ -111,7 +108,7 @@ func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 			return topics, nil
 		}
 		a.follower.NotYet(err)
-		a.log.Warn("waits for the topic", "topic", schema.TopicUpdates, "error", err)
+		a.log.Warn("waiting for the topic", "topic", schema.TopicUpdates, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(a.opts.ParkInterval):

@@ -20,8 +20,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// TestArchivesWhatIsCommitted checks that only committed rows are archived, and that a restart resumes.
-func TestArchivesWhatIsCommitted(t *testing.T) {
+func TestArchivesOnlyCommittedUpdates(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 3)
 	w.transact(0, 2, kgo.TryAbort)
@@ -34,7 +33,7 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	w.commit(0, 2)
 	w.commit(3, 0) // only duplicates: no rows
 	w.waitArchived()
-	testkit.WaitFor(t, "no lag (markers are none) and all rows to be counted", func() bool {
+	testkit.WaitFor(t, "no lag (markers are not lag) and all rows to be counted", func() bool {
 		return p.metric("kafka_consumergroup_lag", "consumergroup", "archive") == 0 &&
 			p.metric("kudos_archive_rows_total", "", "") == float64(len(w.want))
 	})
@@ -51,7 +50,7 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	p.waitReady()
 	w.commit(0, 4)
 	w.commit(2, 1)
-	testkit.WaitFor(t, "all to be read", func() bool {
+	testkit.WaitFor(t, "all records to be read", func() bool {
 		statuses, _ := p.follower.Status()
 		return statuses[0].Position.Offset > 16 && statuses[2].Position.Offset > 2
 	})
@@ -59,8 +58,8 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	w.waitArchived() // the open files were finished
 }
 
-// TestBeginsWhereTheUpdatesAreWhole checks that an archive skips old updates of which compaction has left only some.
-func TestBeginsWhereTheUpdatesAreWhole(t *testing.T) {
+// TestArchiveStartsWhereUpdatesAreComplete checks that an archive skips updates that compaction has thinned out.
+func TestArchiveStartsWhereUpdatesAreComplete(t *testing.T) {
 	w := newWorld(t)
 	for _, seq := range []uint64{3, 4, 900, 907} {
 		w.next[2] = seq
@@ -78,12 +77,12 @@ func TestBeginsWhereTheUpdatesAreWhole(t *testing.T) {
 	w.next[1] = 7
 	w.commitLost(1, 1)
 	p = w.start()
-	p.waitParked("1", "loss", "has seq 7 where 0 was to come")
+	p.waitParked("1", "loss", "has seq 7 where 0 was expected")
 }
 
-// TestWhatAFailureLeaves checks that the open file is finished with the rows it has, whatever failed. But an archive
-// must not begin with a gap: then the search for the begin is repeated.
-func TestWhatAFailureLeaves(t *testing.T) {
+// TestFailureLeavesAConsistentState checks that the open file is finished with the rows it has, whatever failed. But an
+// archive must not begin with a gap: then the search for the begin is repeated.
+func TestFailureLeavesAConsistentState(t *testing.T) {
 	gap := stream.Park(stream.CauseLoss, elsewhere, "a gap")
 	for what, c := range map[string]struct {
 		begun bool
@@ -91,9 +90,9 @@ func TestWhatAFailureLeaves(t *testing.T) {
 		rows  int
 		cause stream.Cause
 	}{
-		"Kafka is away":         {false, errors.New("away"), 1, stream.CauseUnavailable},
-		"a gap":                 {true, gap, 1, stream.CauseLoss},
-		"a gap where it begins": {false, gap, 0, stream.CauseUnavailable},
+		"Kafka is unavailable": {false, errors.New("away"), 1, stream.CauseUnavailable},
+		"a gap":                {true, gap, 1, stream.CauseLoss},
+		"a gap at its start":   {false, gap, 0, stream.CauseUnavailable},
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := testOptions(t)
@@ -101,7 +100,7 @@ func TestWhatAFailureLeaves(t *testing.T) {
 			require.NoError(t, w.begin(position{}, c.begun))
 			w.mustTake(t, update(0, 0, noon, 1))
 			err := (&partition{}).leave(w, c.err)
-			require.Equal(t, c.cause, stream.TroubleOf(err).Cause)
+			require.Equal(t, c.cause, stream.FailureOf(err).Cause)
 			require.Len(t, rowsOf(t, o), c.rows)
 			w = testWriter(t, w.directory, o)
 			require.Equal(t, c.rows > 0, w.begun)
@@ -109,24 +108,24 @@ func TestWhatAFailureLeaves(t *testing.T) {
 	}
 }
 
-// TestAGapParksItsPartition checks that other partitions continue, and that what precedes the gap is archived.
-func TestAGapParksItsPartition(t *testing.T) {
+// TestGapParksItsPartition checks that other partitions continue, and that what precedes the gap is archived.
+func TestGapParksItsPartition(t *testing.T) {
 	w := newWorld(t)
 	w.commit(2, 1)
 	p := w.start()
 	w.waitArchived()
 	w.next[2] += 3
 	w.commitLost(2, 1)
-	p.waitParked("2", "loss", "has seq 5 where 2 was to come")
+	p.waitParked("2", "loss", "has seq 5 where 2 was expected")
 	w.commit(1, 1)
 	w.waitArchived()
 	p.stop()
 	p = w.start()
-	p.waitParked("2", "loss", "has seq 5 where 2 was to come")
+	p.waitParked("2", "loss", "has seq 5 where 2 was expected")
 }
 
-// TestALogThatDoesNotHaveWhatIsNextParks covers a log that begins after the next offset, and one that ends before it.
-func TestALogThatDoesNotHaveWhatIsNextParks(t *testing.T) {
+// TestLogWithoutTheNextOffsetParks covers a log that begins after the next offset, and one that ends before it.
+func TestLogWithoutTheNextOffsetParks(t *testing.T) {
 	w := newWorld(t)
 	for p := range int32(partitions) {
 		w.commit(p, 3)
@@ -146,16 +145,15 @@ func TestALogThatDoesNotHaveWhatIsNextParks(t *testing.T) {
 	}
 	move(100)
 	p = w.start()
-	p.waitParked("1", "loss", "like-updates/1 ends at offset 5, and was archived to 105")
+	p.waitParked("1", "loss", "like-updates/1 ends at offset 5, but is archived to 105")
 	p.stop()
 	move(-100)
 	w.commit(1, 3)
 	require.NoError(t, w.broker.DeleteRecords(schema.TopicUpdates, 1, 7))
-	w.start().waitParked("1", "loss", "like-updates/1 begins at offset 7, and was archived to 5 only")
+	w.start().waitParked("1", "loss", "like-updates/1 starts at offset 7, but is archived only to 5")
 }
 
-// TestATopicMadeAnewIsAnotherLog checks that a recreated topic parks, with that as the reason.
-func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
+func TestRecreatedTopicIsAnotherLog(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 2)
 	p := w.start()
@@ -171,9 +169,8 @@ func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
 	w.start().waitReady()
 }
 
-// TestADiskInTroubleLosesNothing checks that a disk failure parks the partition, which resumes when the disk works
-// again.
-func TestADiskInTroubleLosesNothing(t *testing.T) {
+// TestFailingDiskLosesNothing checks that a disk failure parks the partition, which resumes when the disk works again.
+func TestFailingDiskLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	p := w.start()
 	p.waitReady()
@@ -207,7 +204,7 @@ func TestTwoAtOnce(t *testing.T) {
 func TestWaitsForTheTopic(t *testing.T) {
 	w := newEmptyWorld(t)
 	p := w.start()
-	testkit.WaitFor(t, "it to say so", func() bool {
+	testkit.WaitFor(t, "the missing topic to be reported", func() bool {
 		return strings.Contains(p.Ready().Error(), "there is no topic like-updates")
 	})
 	p.stop()
@@ -226,9 +223,8 @@ func TestOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestGoesOnWithPartitionsThatWereAdded checks that the archive continues in the same directory, without rows for moved
-// reactions: nobody's reaction has changed.
-func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
+// TestResumesWithAddedPartitions: the archive has no rows for moved reactions, since nobody's reaction has changed.
+func TestResumesWithAddedPartitions(t *testing.T) {
 	w := newWorld(t)
 	w.commit(1, 3)
 	p := w.start()
@@ -256,8 +252,7 @@ func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	p.stop()
 }
 
-// TestRunReportsOnlyTheLastFile checks that Run does not return the error of a file that an earlier Close could not
-// finish.
+// TestRunReportsOnlyTheLastFile: Run does not return the error of a file that an earlier Close could not finish.
 func TestRunReportsOnlyTheLastFile(t *testing.T) {
 	p := &partition{archive: &Archive{}, log: testkit.Log(), writer: newWriter(t, position{})}
 	p.writer.mustTake(t, update(0, 0, noon, 1))

@@ -46,12 +46,11 @@ func openDirectory(root string) (*directory, error) {
 	case err != nil:
 		return nil, fmt.Errorf("archive.dir: locking %s: %w", d.lock.Path(), err)
 	case !held:
-		return nil, fmt.Errorf("archive.dir: another process writes to %s; stop it, or take another folder", root)
+		return nil, fmt.Errorf("archive.dir: another process writes to %s; stop it, or use another directory", root)
 	}
 	return d, nil
 }
 
-// Close releases the lock.
 func (d *directory) Close() error { return d.lock.Close() }
 
 func (d *directory) path(name string) string { return filepath.Join(d.root, name) }
@@ -76,8 +75,8 @@ func (d *directory) checkLock() error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return inDir(err)
 	}
-	const replaced = "%s was deleted or replaced while it was written to"
-	return stream.Park(stream.CauseState, "start it again", replaced, d.root)
+	const replaced = "%s was deleted or replaced while in use"
+	return stream.Park(stream.CauseState, "restart the archive", replaced, d.root)
 }
 
 // identity identifies the topic that an archive was made from.
@@ -91,7 +90,6 @@ func identityOf(clusterID string, topicID [16]byte, partitions int32) identity {
 	return identity{clusterID, base64.RawURLEncoding.EncodeToString(topicID[:]), partitions}
 }
 
-// grewTo reports whether id is the same topic with more partitions.
 func (have identity) grewTo(id identity) bool {
 	return have.ClusterID == id.ClusterID && have.TopicID == id.TopicID && have.Partitions < id.Partitions
 }
@@ -113,20 +111,19 @@ func (d *directory) belongTo(id identity) error {
 }
 
 // elsewhere is the action when an archive cannot be continued.
-const elsewhere = "set archive.dir to a new folder: its rows begin where like-updates is whole; " +
-	"the old one stays as it is"
+const elsewhere = "set archive.dir to a new directory: it starts where like-updates is complete; " +
+	"the old one remains unchanged"
 
 // restore is the action when one of the archive's own files is missing or damaged.
 const restore = "restore it from a backup, or " + elsewhere
 
 func anotherLog(dir string, have, is identity) error {
 	return stream.Park(stream.CauseTopics, elsewhere, "%s is the archive of another like-updates "+
-		"(it was deleted and made anew, has other partitions, or this is another cluster): "+
-		"cluster %s, topic id %s, %d partitions; here are cluster %s, topic id %s, %d partitions",
+		"(it was recreated, has other partitions, or this is another cluster): "+
+		"cluster %s, topic id %s, %d partitions; found cluster %s, topic id %s, %d partitions",
 		dir, have.ClusterID, have.TopicID, have.Partitions, is.ClusterID, is.TopicID, is.Partitions)
 }
 
-// read decodes one of the directory's own files.
 func (d *directory) read(name string, into any) (found bool, err error) {
 	text, err := os.ReadFile(d.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,8 +137,7 @@ func (d *directory) read(name string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// write atomically replaces one of the directory's own files. After an error it is unknown whether the file was
-// replaced.
+// write atomically replaces one of the directory's own files. After an error the file may have been replaced.
 func (d *directory) write(name string, content any) error {
 	if err := d.checkLock(); err != nil {
 		return err
@@ -190,8 +186,7 @@ func syncDir(dir string) error {
 //	the position is written, which names the file: from here on its rows are archived
 //	the file is moved to its final name, where others see it
 //
-// Before the second step the file does not count, and its rows are written again. After it only the third step is left,
-// which is idempotent.
+// Before the second step the file does not count: its rows are written again. After it the idempotent third is left.
 type position struct {
 	NextOffset int64  `json:"next_offset"`
 	NextSeq    uint64 `json:"next_seq"` // of the update at NextOffset
@@ -238,7 +233,7 @@ func (d *directory) requireNone(partition int32) error {
 		}
 		if len(files) > 0 {
 			return stream.Park(stream.CauseState, restore,
-				"%s is missing, which says how far the partition has been archived, and there are files of it (%s)",
+				"%s is missing: it records how far the partition is archived, and the partition has files (%s)",
 				d.path(positionName(partition)), filepath.Join(hour, files[0]))
 		}
 	}
@@ -279,9 +274,8 @@ func (d *directory) clean(partition int32) error {
 	return err
 }
 
-// list returns the names in a directory that begin with prefix.
-func (d *directory) list(folder, prefix string) (names []string, err error) {
-	entries, err := os.ReadDir(d.path(folder))
+func (d *directory) list(directory, prefix string) (names []string, err error) {
+	entries, err := os.ReadDir(d.path(directory))
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) {
 			names = append(names, e.Name())

@@ -16,8 +16,7 @@ import (
 	"kudos/stream"
 )
 
-// steps are the durable steps of writing files. One of them fails, before or after it took effect, like a crash or a
-// broken disk.
+// steps are the durable steps of writing files. One fails before or after it took effect, like a crash or broken disk.
 type steps struct {
 	done    []string
 	failing int // 0: none
@@ -43,9 +42,8 @@ func (s *steps) of(f *directory) {
 	f.syncDir = func(dir string) error { return step("sync "+dir, func() error { return syncDir(dir) }) }
 }
 
-// TestWhatIsOnDiskBeforeWhat checks the order of syncs: a machine crash keeps what was synced, and any part of the
-// rest.
-func TestWhatIsOnDiskBeforeWhat(t *testing.T) {
+// TestWriteOrderOnDisk checks the order of syncs: a machine crash keeps what was synced, and any part of the rest.
+func TestWriteOrderOnDisk(t *testing.T) {
 	s, w := &steps{}, newWriter(t, position{})
 	s.of(w.directory)
 	w.mustTake(t, update(0, 0, noon, 1))
@@ -60,16 +58,16 @@ func TestWhatIsOnDiskBeforeWhat(t *testing.T) {
 
 	s.done = nil
 	w = testWriter(t, w.directory, w.opts)
-	require.Equal(t, []string{"sync ."}, s.done, "the position that it resumes from stays")
+	require.Equal(t, []string{"sync ."}, s.done, "the position it resumes from is kept")
 	s.done = nil
 	w.mustTake(t, progress(1, 1, noon))
 	require.NoError(t, w.commit())
 	require.Equal(t, position, s.done)
 }
 
-// TestEachRowIsThereOnceWhateverFails fails each step, before or after it took effect. Then either the process restarts
-// or it continues with a new writer.
-func TestEachRowIsThereOnceWhateverFails(t *testing.T) {
+// TestEachRowIsArchivedOnceWhateverFails fails each step, before or after it took effect. Then either the process
+// restarts or it continues with a new writer.
+func TestEachRowIsArchivedOnceWhateverFails(t *testing.T) {
 	var log []*kgo.Record
 	for i := range int64(8) {
 		log = append(log, update(i, uint64(i), noon.Add(time.Duration(i/6)*time.Hour), 1, 1))
@@ -85,7 +83,7 @@ func TestEachRowIsThereOnceWhateverFails(t *testing.T) {
 			for err := archiveOn(t, o, s, log); err != nil; err = archiveOn(t, o, s, log) {
 				require.ErrorIs(t, err, syscall.EIO)
 				failures++
-				require.Less(t, failures, 3, "an error that passed is met again and again")
+				require.Less(t, failures, 3, "a transient error keeps recurring")
 			}
 			total += failures
 			rows := rowsOf(t, o)
@@ -128,8 +126,8 @@ func archiveOn(t *testing.T, o Options, s *steps, log []*kgo.Record) (err error)
 	return nil
 }
 
-// TestAFailedWriterIsGoodForNothing checks that what a failed writer holds does not count as archived.
-func TestAFailedWriterIsGoodForNothing(t *testing.T) {
+// TestFailedWriterRejectsFurtherUse checks that what a failed writer holds does not count as archived.
+func TestFailedWriterRejectsFurtherUse(t *testing.T) {
 	w := newWriter(t, position{}, func(o *Options) { o.RowGroupRows = 1 })
 	w.mustTake(t, update(0, 0, noon, 1))
 	require.NoError(t, w.out.file.Close()) // simulates a full disk
@@ -146,10 +144,9 @@ func TestAFailedWriterIsGoodForNothing(t *testing.T) {
 	require.Empty(t, files(t, w.opts))
 	left, err := os.ReadDir(w.opts.Dir)
 	require.NoError(t, err)
-	require.Len(t, left, 1, "what was not finished is taken away: %v", left)
+	require.Len(t, left, 1, "unfinished files are removed: %v", left)
 }
 
-// archived returns a directory with one archived row.
 func archived(t *testing.T) (Options, *directory) {
 	w := newWriter(t, position{})
 	w.mustTake(t, update(0, 0, noon, 1))
@@ -157,31 +154,30 @@ func archived(t *testing.T) (Options, *directory) {
 	return w.opts, w.directory
 }
 
-// says requires an error with a cause, a reason that contains what, and an action.
 func says(t *testing.T, err error, cause stream.Cause, what string) {
-	trouble := stream.TroubleOf(err)
-	require.Equal(t, cause, trouble.Cause)
-	require.Contains(t, trouble.Reason, what)
-	require.NotEmpty(t, trouble.Remedy)
+	failure := stream.FailureOf(err)
+	require.Equal(t, cause, failure.Cause)
+	require.Contains(t, failure.Reason, what)
+	require.NotEmpty(t, failure.Action)
 }
 
-// TestTheDirectoryIsGuarded checks that nothing is archived if rows would be there twice, or not at all.
-func TestTheDirectoryIsGuarded(t *testing.T) {
-	t.Run("a position is missing beside files", func(t *testing.T) {
+// TestDirectoryIsLocked checks that nothing is archived if rows would be there twice, or not at all.
+func TestDirectoryIsLocked(t *testing.T) {
+	t.Run("files without a position", func(t *testing.T) {
 		o, f := archived(t)
 		require.NoError(t, os.Remove(f.path("_p3.json")))
 		_, err := openWriter(f, o, 3)
 		says(t, err, stream.CauseState, "_p3.json is missing")
 		_, err = openWriter(f, o, 4)
-		require.NoError(t, err, "the others are well")
+		require.NoError(t, err, "the others are not affected")
 	})
-	t.Run("files that were moved away are not made again", func(t *testing.T) {
+	t.Run("files that were moved away are not recreated", func(t *testing.T) {
 		o, f := archived(t)
 		require.NoError(t, os.RemoveAll(f.path("hour=2026-11-21T12")))
 		w := testWriter(t, f, o)
 		require.EqualValues(t, 1, w.next)
 	})
-	t.Run("a position that is damaged", func(t *testing.T) {
+	t.Run("a damaged position", func(t *testing.T) {
 		o, f := archived(t)
 		require.NoError(t, os.WriteFile(f.path("_p3.json"), nil, 0o600))
 		_, err := openWriter(f, o, 3)
@@ -202,30 +198,30 @@ func TestTheDirectoryIsGuarded(t *testing.T) {
 	})
 }
 
-// TestTheDirectoryIsReplaced replaces the directory while it is written to: another process may write to the new one.
-func TestTheDirectoryIsReplaced(t *testing.T) {
-	t.Run("by another", func(t *testing.T) {
+// TestDirectoryIsReplaced replaces the directory while it is written to: another process may write to the new one.
+func TestDirectoryIsReplaced(t *testing.T) {
+	t.Run("by another directory", func(t *testing.T) {
 		o, f := archived(t)
 		w := testWriter(t, f, o)
 		w.mustTake(t, update(1, 1, noon, 1))
 		require.NoError(t, os.Rename(o.Dir, o.Dir+"-old"))
 		other := testDirectory(t, o)
 		require.NoError(t, other.belongTo(identity{}))
-		inHand := other.path(unfinishedName(3, 1)) // another process's
-		require.NoError(t, os.WriteFile(inHand, nil, 0o600))
+		inFlight := other.path(unfinishedName(3, 1)) // another process's
+		require.NoError(t, os.WriteFile(inFlight, nil, 0o600))
 		says(t, w.commit(), stream.CauseState, "was deleted or replaced")
 		_, err := openWriter(f, o, 3)
 		says(t, err, stream.CauseState, "was deleted or replaced")
-		require.FileExists(t, inHand)
+		require.FileExists(t, inFlight)
 		require.Empty(t, files(t, o))
 	})
-	t.Run("by nothing", func(t *testing.T) {
+	t.Run("deleted", func(t *testing.T) {
 		o, f := archived(t)
 		w := testWriter(t, f, o)
 		w.mustTake(t, update(1, 1, noon, 1))
 		require.NoError(t, os.RemoveAll(o.Dir))
 		require.Error(t, w.commit())
-		require.NoDirExists(t, o.Dir, "it is not made anew in silence")
+		require.NoDirExists(t, o.Dir, "it is not silently recreated")
 		_, err := openWriter(f, o, 3)
 		require.Error(t, err)
 	})

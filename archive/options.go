@@ -13,18 +13,12 @@ import (
 
 // Options configure the archive.
 type Options struct {
-	// Dir is the directory of the archive. Only one process at a time can write to it.
-	Dir string `mapstructure:"dir"`
-	// RotateInterval is the longest time that a row waits until its file is finished.
-	RotateInterval time.Duration `mapstructure:"rotate_interval"`
-	// MaxRows is the maximum size of a file. The rows of one update stay together.
-	MaxRows int `mapstructure:"max_rows"`
-	// RowGroupRows is the size of a row group. Each partition keeps one in memory until it is complete.
-	RowGroupRows int `mapstructure:"row_group_rows"`
-	// Compression is zstd, snappy or none.
-	Compression string `mapstructure:"compression"`
-	// ParkInterval is how often a parked partition is retried.
-	ParkInterval time.Duration `mapstructure:"park_interval"`
+	Dir            string        `mapstructure:"dir"`             // only one process at a time can write to it
+	RotateInterval time.Duration `mapstructure:"rotate_interval"` // longest wait of a row until its file is finished
+	MaxRows        int           `mapstructure:"max_rows"`        // of a file; the rows of one update stay together
+	RowGroupRows   int           `mapstructure:"row_group_rows"`  // each partition keeps one row group in memory
+	Compression    string        `mapstructure:"compression"`     // zstd, snappy or none
+	ParkInterval   time.Duration `mapstructure:"park_interval"`   // between retries of a parked partition
 }
 
 // DefaultOptions finish a file per partition every five minutes, if updates arrived.
@@ -49,12 +43,12 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("archive."+format, args...))
 		}
 	}
-	refuse(o.Dir == "", "dir: a folder is needed")
+	refuse(o.Dir == "", "dir: must name a directory")
 	refuse(o.RotateInterval <= 0, "rotate_interval: must be above zero")
 	refuse(o.MaxRows < schema.MaxDeltas || o.MaxRows > 100_000_000,
-		"max_rows: between %d and %d", schema.MaxDeltas, 100_000_000)
-	refuse(o.RowGroupRows < 1 || o.RowGroupRows > 10_000_000, "row_group_rows: between 1 and 10000000")
-	refuse(codecs[o.Compression] == nil, "compression: %q is none of zstd, snappy, none", o.Compression)
+		"max_rows: must be between %d and %d", schema.MaxDeltas, 100_000_000)
+	refuse(o.RowGroupRows < 1 || o.RowGroupRows > 10_000_000, "row_group_rows: must be between 1 and 10000000")
+	refuse(codecs[o.Compression] == nil, "compression: %q is not one of zstd, snappy, none", o.Compression)
 	refuse(o.ParkInterval <= 0, "park_interval: must be above zero")
 	return errors.Join(errs...)
 }

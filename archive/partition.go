@@ -67,8 +67,7 @@ func (p *partition) Process(_ context.Context, b *stream.Batch) error {
 	return err
 }
 
-// Close finishes the open file. It clears the error of an earlier Close, since what that could not finish is read from
-// Kafka again.
+// Close finishes the open file. It clears an earlier Close's error: what that did not finish is read from Kafka again.
 func (p *partition) Close() {
 	p.archive.left.Delete(p.number)
 	if p.writer != nil {
@@ -100,7 +99,7 @@ func (p *partition) findPosition(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.log.Info("begins here: before, updates are missing, or there are none",
+		p.log.Info("starting here: earlier updates are missing or do not exist",
 			"offset", begin.NextOffset, "seq", begin.NextSeq)
 		return w.begin(begin, virgin)
 	}
@@ -110,11 +109,11 @@ func (p *partition) findPosition(ctx context.Context) error {
 		return err
 	case w.next < start:
 		return stream.Park(stream.CauseLoss, elsewhere,
-			"%s/%d begins at offset %d, and was archived to %d only: what is between is gone",
+			"%s/%d starts at offset %d, but is archived only to %d: the updates in between are lost",
 			schema.TopicUpdates, p.number, start, w.next)
 	case w.next > end:
 		return stream.Park(stream.CauseLoss, elsewhere,
-			"%s/%d ends at offset %d, and was archived to %d: its end was cut off, or came from elsewhere",
+			"%s/%d ends at offset %d, but is archived to %d: the log was truncated or replaced",
 			schema.TopicUpdates, p.number, end, w.next)
 	}
 	return nil
@@ -144,13 +143,13 @@ func (p *partition) findBegin(ctx context.Context) (begin position, virgin bool,
 		}
 		p.opening(c.Next, end)
 		if now := time.Now(); now.Sub(said) > sayInterval {
-			p.log.Info("looks for where the updates are whole", "offset", c.Next, "end", end)
+			p.log.Info("searching for the offset from which updates are complete", "offset", c.Next, "end", end)
 			said = now
 		}
 		return c.Next < end, nil
 	})
 	if err != nil {
-		return begin, false, fmt.Errorf("looking for where the updates are whole: %w", err)
+		return begin, false, fmt.Errorf("searching for the offset from which updates are complete: %w", err)
 	}
 	return begin, first && start == 0, nil
 }
@@ -158,22 +157,20 @@ func (p *partition) findBegin(ctx context.Context) (begin position, virgin bool,
 // sayInterval is how often findBegin logs its progress.
 const sayInterval = 10 * time.Second
 
-// leave finishes the open file with the rows that it has, unless writing the file is what failed. It returns err joined
-// with its own errors.
+// leave finishes the open file with its rows, unless writing it failed. It returns err joined with its own errors.
 func (p *partition) leave(w *writer, err error) error {
 	var park *stream.ParkError
 	switch {
 	case errors.As(err, &park) && park.Cause == stream.CauseLoss && !w.begun:
 		// An archive must not begin with a gap.
-		err = fmt.Errorf("compaction was faster than the search for where the updates are whole, "+
-			"which is made again: %s", park.Reason)
+		err = fmt.Errorf("compaction overtook the search for the offset from which updates are complete, "+
+			"which is repeated: %s", park.Reason)
 	case !w.failed:
 		err = errors.Join(err, w.commit())
 	}
 	return errors.Join(err, w.discard())
 }
 
-// finished counts and logs a file that is in its place.
 func (p *partition) finished(file string, rows, bytes int64) {
 	p.archive.files.Inc()
 	p.archive.bytes.Add(float64(bytes))

@@ -96,7 +96,6 @@ func (w *world) commit(partition int32, n int) {
 	w.transact(partition, n, kgo.TryCommit)
 }
 
-// process is an archive; stop ends it.
 type process struct {
 	*Archive
 	t    *testing.T
@@ -120,13 +119,12 @@ func (w *world) start() *process {
 	return p
 }
 
-// waitParked waits until only this partition is parked, with a cause and reason.
 func (p *process) waitParked(partition, cause, why string) {
 	p.t.Helper()
 	testkit.WaitFor(p.t, partition+" to park", func() bool {
 		ready := fmt.Sprint(p.Ready())
 		return strings.Contains(ready, "archive: like-updates/"+partition+" parked: ") &&
-			strings.Contains(ready, why) && strings.Contains(ready, "(remedy: ") &&
+			strings.Contains(ready, why) && strings.Contains(ready, "(action: ") &&
 			!strings.Contains(ready, "; like-updates/")
 	})
 	require.Equal(p.t, 1.0, p.metric("kudos_parked_partitions", "cause", cause))
@@ -135,7 +133,7 @@ func (p *process) waitParked(partition, cause, why string) {
 // waitAllParked waits until all partitions are parked, because they are of another topic.
 func (p *process) waitAllParked() {
 	p.t.Helper()
-	testkit.WaitFor(p.t, "all to park", func() bool {
+	testkit.WaitFor(p.t, "all partitions to park", func() bool {
 		return p.metric("kudos_parked_partitions", "cause", "topics") == partitions
 	})
 }
@@ -145,7 +143,6 @@ func (p *process) waitReady() {
 	testkit.WaitFor(p.t, "the archive to be ready", func() bool { return p.Ready() == nil })
 }
 
-// metric returns the sum of a metric's series that have a label.
 func (p *process) metric(name, label, value string) (sum float64) {
 	families, err := p.reg.Gather()
 	require.NoError(p.t, err)
@@ -166,7 +163,7 @@ func named(t *testing.T, rows []Row) map[string]Row {
 	for _, r := range rows {
 		r.Offset = 0
 		name := fmt.Sprint(r.Partition, r.Seq, r.Index)
-		require.NotContains(t, all, name, "a row is there twice")
+		require.NotContains(t, all, name, "duplicate row")
 		all[name] = r
 	}
 	return all

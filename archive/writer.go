@@ -18,12 +18,10 @@ import (
 const (
 	hourPrefix = "hour="
 	hourFormat = "2006-01-02T15"
-	// writeRows is how many rows are buffered before they are written to the file.
-	writeRows = 4096
+	writeRows  = 4096 // how many rows are buffered before they are written to the file
 )
 
-// writer writes one partition's files, one after another. After a failed write it is unusable (failed): a new writer
-// resumes from the position on disk.
+// writer writes a partition's files. After a failed write it is unusable; a new one resumes from the position on disk.
 type writer struct {
 	directory *directory
 	opts      Options
@@ -89,7 +87,7 @@ func (w *writer) add(rec *kgo.Record, now time.Time) error {
 	}
 	if w.update.Seq != w.nextSeq {
 		return stream.Park(stream.CauseLoss, elsewhere,
-			"%s/%d offset %d has seq %d where %d was to come: updates are missing; compaction takes them after 7 days",
+			"%s/%d offset %d has seq %d where %d was expected: updates are missing; compaction starts after 7 days",
 			schema.TopicUpdates, w.partition, rec.Offset, w.update.Seq, w.nextSeq)
 	}
 	if string(rec.Key) != schema.ProgressKey {
@@ -127,11 +125,10 @@ func (w *writer) open(hour time.Time, n int, now time.Time) (err error) {
 }
 
 func notUnderstood(rec *kgo.Record, err error) error {
-	return stream.Park(stream.CauseRecord, "run a later version of kudos, or see who else writes there",
+	return stream.Park(stream.CauseRecord, "run a later version of kudos, or find out who else writes there",
 		"%s/%d offset %d: %w", schema.TopicUpdates, rec.Partition, rec.Offset, err)
 }
 
-// flush writes the buffered rows to the open file.
 func (w *writer) flush() error {
 	if len(w.rows) == 0 {
 		return nil
@@ -145,7 +142,6 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// due reports whether what was read has waited for RotateInterval.
 func (w *writer) due(now time.Time) bool {
 	return w.next != w.archived.NextOffset && now.Sub(w.since) >= w.opts.RotateInterval
 }
@@ -156,7 +152,7 @@ func (w *writer) commit() error { return w.fail(w.tryCommit()) }
 func (w *writer) tryCommit() error {
 	switch {
 	case w.failed:
-		return errors.New("the file in hand could not be written")
+		return errors.New("the open file could not be written")
 	case w.next == w.archived.NextOffset:
 		return nil
 	}
@@ -189,7 +185,6 @@ func (w *writer) tryCommit() error {
 	return nil
 }
 
-// fail marks the writer as failed if err is not nil. It returns err.
 func (w *writer) fail(err error) error {
 	w.failed = w.failed || err != nil
 	return err
@@ -227,7 +222,6 @@ func createOutput(d *directory, name string, opts Options) (*output, error) {
 		parquet.Compression(codecs[opts.Compression]), parquet.MaxRowsPerRowGroup(int64(opts.RowGroupRows)))}, nil
 }
 
-// finish completes the file, syncs it to disk and closes it.
 func (o *output) finish() (err error) {
 	if err = o.parquet.Close(); err == nil {
 		err = o.directory.syncFile(o.file)

@@ -57,7 +57,6 @@ func testWriter(t *testing.T, d *directory, o Options) *writer {
 	return w
 }
 
-// newWriter returns a writer in a new directory, which begins at a position.
 func newWriter(t *testing.T, begin position, change ...func(*Options)) *writer {
 	o := testOptions(t)
 	for _, f := range change {
@@ -69,7 +68,6 @@ func newWriter(t *testing.T, begin position, change ...func(*Options)) *writer {
 	return w
 }
 
-// mustTake takes records at noon, up to the offset after the last one.
 func (w *writer) mustTake(t *testing.T, records ...*kgo.Record) {
 	require.NoError(t, w.take(records, records[len(records)-1].Offset+1, noon))
 }
@@ -106,11 +104,11 @@ func rowsOf(t *testing.T, o Options) []Row {
 	return rows
 }
 
-// TestAFileAndWhatFollowsIt checks a file's content and name, and that the next one begins after it.
-func TestAFileAndWhatFollowsIt(t *testing.T) {
+// TestFileAndItsSuccessor checks a file's content and name, and that the next one begins after it.
+func TestFileAndItsSuccessor(t *testing.T) {
 	w := newWriter(t, position{NextOffset: 10, NextSeq: 5})
 	require.NoError(t, w.take([]*kgo.Record{update(11, 5, noon, 1, -1), progress(12, 6, noon)}, 14, noon))
-	require.Empty(t, files(t, w.opts), "nothing is to be seen of a file in hand")
+	require.Empty(t, files(t, w.opts), "an unfinished file is not visible")
 	require.NoError(t, w.commit())
 	require.NoError(t, w.discard())
 	file := "hour=2026-11-21T12/p3-00000000000000000010-00000000000000000014.parquet"
@@ -125,7 +123,7 @@ func TestAFileAndWhatFollowsIt(t *testing.T) {
 	require.True(t, w.begun)
 	require.Equal(t, []uint64{14, 7}, []uint64{uint64(w.next), w.nextSeq})
 	w.mustTake(t, progress(14, 7, noon))
-	require.NoError(t, w.commit(), "without rows there is no file, and it counts all the same")
+	require.NoError(t, w.commit(), "without rows there is no file, but the position advances")
 	w = testWriter(t, w.directory, w.opts)
 	require.Equal(t, []uint64{15, 8}, []uint64{uint64(w.next), w.nextSeq})
 	require.Equal(t, want, rowsOf(t, w.opts))
@@ -150,8 +148,8 @@ message Row {
 }`), parquet.SchemaOf(Row{}).String())
 }
 
-// TestAnHourHasItsOwnFiles also covers a broker's clock that goes backward.
-func TestAnHourHasItsOwnFiles(t *testing.T) {
+// TestEachHourHasItsOwnFiles also covers a broker's clock that goes backward.
+func TestEachHourHasItsOwnFiles(t *testing.T) {
 	w := newWriter(t, position{NextSeq: 1})
 	w.mustTake(t, update(0, 1, noon.Add(time.Hour-1), 1), update(1, 2, noon, 1),
 		update(2, 3, noon.Add(time.Hour), 1), progress(3, 4, noon.Add(2*time.Hour)),
@@ -168,7 +166,7 @@ func TestAnHourHasItsOwnFiles(t *testing.T) {
 func TestRowsWaitForTheInterval(t *testing.T) {
 	w := newWriter(t, position{NextSeq: 1})
 	require.NoError(t, w.take(nil, 0, noon))
-	require.False(t, w.due(noon.Add(24*time.Hour)), "there is nothing")
+	require.False(t, w.due(noon.Add(24*time.Hour)), "there are no rows")
 	for i, rec := range []*kgo.Record{update(0, 1, noon, 1), progress(1, 2, noon)} {
 		came := noon.Add(time.Duration(i) * time.Hour)
 		require.NoError(t, w.take([]*kgo.Record{rec}, rec.Offset+1, came))
@@ -180,8 +178,7 @@ func TestRowsWaitForTheInterval(t *testing.T) {
 	}
 }
 
-// TestMemoryIsOfARowGroup checks that rows are on disk once a row group is complete, that a file has at most max_rows,
-// and that an update's rows are in one file.
+// TestMemoryIsOfARowGroup also checks that a file has at most max_rows, and that an update's rows are in one file.
 func TestMemoryIsOfARowGroup(t *testing.T) {
 	w := newWriter(t, position{}, func(o *Options) { o.MaxRows, o.RowGroupRows, o.Compression = 1000, 300, "none" })
 	one := make([]int64, 70)
@@ -190,7 +187,7 @@ func TestMemoryIsOfARowGroup(t *testing.T) {
 	}
 	onDisk, err := os.Stat(w.directory.path(unfinishedName(3, 0)))
 	require.NoError(t, err)
-	require.Greater(t, onDisk.Size(), int64(900*8), "980 rows are three row groups and the beginning of a fourth")
+	require.Greater(t, onDisk.Size(), int64(900*8), "980 rows are three row groups and the start of a fourth")
 	w.mustTake(t, update(14, 14, noon, one...))
 	require.NoError(t, w.commit())
 	var sizes [][]int64
@@ -209,16 +206,16 @@ func TestMemoryIsOfARowGroup(t *testing.T) {
 	require.Len(t, rowsOf(t, w.opts), 15*70)
 }
 
-// TestWhatDoesNotFollowIsRefused checks that records which would leave a gap, or rows that are there twice, park.
-func TestWhatDoesNotFollowIsRefused(t *testing.T) {
+// TestGapIsRejected checks that records which would leave a gap, or rows that are there twice, park.
+func TestGapIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		rec   *kgo.Record
 		cause stream.Cause
 		says  string
 	}{
 		// A gap, and a repetition.
-		{update(1, 7, noon, 1), stream.CauseLoss, "like-updates/3 offset 1 has seq 7 where 6 was to come"},
-		{update(1, 5, noon, 1), stream.CauseLoss, "has seq 5 where 6 was to come"},
+		{update(1, 7, noon, 1), stream.CauseLoss, "like-updates/3 offset 1 has seq 7 where 6 was expected"},
+		{update(1, 5, noon, 1), stream.CauseLoss, "has seq 5 where 6 was expected"},
 		{
 			&kgo.Record{Partition: 3, Offset: 1, Value: []byte{0x80}}, // a later version
 			stream.CauseRecord, "like-updates/3 offset 1: decoding a like update",
@@ -231,7 +228,7 @@ func TestWhatDoesNotFollowIsRefused(t *testing.T) {
 		w := newWriter(t, position{NextSeq: 5})
 		w.mustTake(t, update(0, 5, noon, 1))
 		says(t, w.take([]*kgo.Record{c.rec}, 2, noon), c.cause, c.says)
-		require.NoError(t, w.commit(), "what was before is well")
+		require.NoError(t, w.commit(), "earlier records are not affected")
 		require.Len(t, rowsOf(t, w.opts), 1)
 		require.EqualValues(t, 1, w.archived.NextOffset)
 	}

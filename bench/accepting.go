@@ -14,10 +14,8 @@ import (
 
 // ProducerPlan is how `kudos producer` is measured: HTTP clients send likes at increasing rates.
 type ProducerPlan struct {
-	// Partitions of the likes topic.
-	Partitions int32
-	// Options, except for Addr and FirstUser, which each run sets.
-	Options producer.Options
+	Partitions int32            // of the likes topic
+	Options    producer.Options // except for Addr and FirstUser, which each run sets
 }
 
 // DefaultProducerPlan is the plan of published reports.
@@ -36,7 +34,7 @@ func (p *ProducerPlan) load() Workload {
 func acceptedInALine(result *producer.Result) string {
 	var parts []string
 	for _, e := range result.Endpoints() {
-		parts = append(parts, fmt.Sprintf("%s: %.0f likes/s, at half of it p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms",
+		parts = append(parts, fmt.Sprintf("%s: %.0f likes/s, at half that rate p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms",
 			RequestsOf(e), e.Capacity.LikesPerSecond, e.Half.P50Ms, e.Half.P99Ms, e.Half.P999Ms))
 	}
 	return strings.Join(parts, "; ")
@@ -53,10 +51,9 @@ func (r *run) measureProducer(ctx context.Context, into *Run) error {
 	}
 	o := r.plan.Producer.Options
 	o.Addr, o.Log = addr, r.servers.Log
-	// No other run uses these users: the ids start at the clock in nanoseconds, and a run uses fewer than one per
-	// nanosecond.
+	// No other run uses these users: ids start at the clock in nanoseconds; a run uses fewer than one per nanosecond.
 	o.FirstUser = uint64(time.Now().UnixNano())
-	r.progress("looking for the highest rates that the producer carries")
+	r.progress("searching for the highest rates that the producer sustains")
 	into.Producer, err = producer.Measure(ctx, o)
 	if err := errors.Join(err, p.Terminate(StopTimeout)); err != nil {
 		return err
@@ -64,8 +61,7 @@ func (r *run) measureProducer(ctx context.Context, into *Run) error {
 	return r.servers.haveAccepted(ctx, into.Producer)
 }
 
-// haveAccepted checks that the topic has at least the accepted likes. It may have more: those of the warm-up, and likes
-// whose answer came too late.
+// haveAccepted checks that the topic has at least the accepted likes: warm-up and late answers may have added more.
 func (s *Servers) haveAccepted(ctx context.Context, result *producer.Result) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

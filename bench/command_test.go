@@ -91,14 +91,14 @@ func TestCommandLeavesNothing(t *testing.T) {
 	var report Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
 	require.Len(t, report.Runs, 4)
-	require.EqualValues(t, 2, report.Runs[0].Load.Shape.Partitions, "as topics.partitions is set")
+	require.EqualValues(t, 2, report.Runs[0].Load.Shape.Partitions, "as set in topics.partitions")
 	require.EqualValues(t, 5000, report.Runs[0].Drain.Events)
 	levels := report.Runs[1].Latency.Levels
 	require.Len(t, levels, 3)
 	for i, level := range levels {
 		require.Equal(t, []int{10, 50, 80}[i], level.Percent)
 		require.Positive(t, level.MySQL.Probes)
-		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same once more")
+		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same number of probes")
 		require.Positive(t, level.MySQL.P50)
 		require.LessOrEqual(t, level.MySQL.P50, level.MySQL.Max)
 	}
@@ -113,7 +113,7 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Equal(t, 1000, accepting.Batch.LikesPerRequest)
 	require.Greater(t, accepting.Batch.Capacity.LikesPerSecond, accepting.Single.Capacity.LikesPerSecond)
 	for _, topic := range schema.Topics(1, 1) {
-		require.Contains(t, n.topics(), topic.Name, "--keep leaves it")
+		require.Contains(t, n.topics(), topic.Name, "--keep keeps it")
 	}
 	require.Contains(t, n.tables(), "like_count")
 	require.Contains(t, n.tables(), "kudos_bench")
@@ -124,7 +124,7 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Contains(t, stdout, "hot: one post, 1 partition, seed 1")
 	require.Regexp(t, `(?m)^  counted +[1-9].* events/s$`, stdout)
 	require.Contains(t, stderr, "round 1 of 1, hot, kudos: ")
-	require.Empty(t, n.tables(), "it removes what it and the one before made")
+	require.Empty(t, n.tables(), "it removes its tables and those of the run before")
 	for _, topic := range n.topics() {
 		require.True(t, strings.HasPrefix(topic, "__"), "topic %s is left", topic)
 	}
@@ -133,8 +133,8 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Empty(t, groups.Groups())
 }
 
-// TestCommandRefusesWhatIsInUse checks that servers in use stay unchanged, and that the error says what to do.
-func TestCommandRefusesWhatIsInUse(t *testing.T) {
+// TestCommandRejectsUsedServers checks that servers in use stay unchanged, and that the error says what to do.
+func TestCommandRejectsUsedServers(t *testing.T) {
 	tier.Verify(t)
 	for name, c := range map[string]struct {
 		topics, statements []string
@@ -142,12 +142,12 @@ func TestCommandRefusesWhatIsInUse(t *testing.T) {
 		tables             []string // remaining tables
 	}{
 		"topics": {topics: []string{schema.TopicLikes},
-			want: "this Kafka cluster has topics of kudos (likes); a benchmark needs a cluster without them: name " +
+			want: "this Kafka cluster has topics of kudos (likes); a benchmark needs a cluster without them: use " +
 				"another with --brokers"},
 		"tables": {statements: []string{"CREATE TABLE like_count (post_id BIGINT PRIMARY KEY)"},
 			tables: []string{"like_count"},
 			want:   "this database has tables of kudos (like_count); a benchmark needs a database without them"},
-		"another cluster's": {statements: []string{"CREATE TABLE kudos_bench (cluster_id VARCHAR(64))",
+		"another cluster": {statements: []string{"CREATE TABLE kudos_bench (cluster_id VARCHAR(64))",
 			"INSERT INTO kudos_bench VALUES ('another')"},
 			want: "left (another); run it with that cluster", tables: []string{"kudos_bench"}},
 	} {
@@ -176,5 +176,5 @@ func TestTablesAreThoseOfMigrate(t *testing.T) {
 	n := newNamed(t)
 	out, err := exec.CommandContext(t.Context(), shared.Kudos(t), "migrate", "--mysql-dsn", n.dsn).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.ElementsMatch(t, kudosTables(), n.tables(), "mend: kudosTables")
+	require.ElementsMatch(t, kudosTables(), n.tables(), "to fix this: update kudosTables")
 }

@@ -19,10 +19,8 @@ const StopTimeout = 60 * time.Second
 
 // Contender is a system that counts likes.
 type Contender interface {
-	// Name is short and the same in every report.
-	Name() string
-	// About says in one sentence what it is and how it is tuned.
-	About() string
+	Name() string  // is short and the same in every report
+	About() string // says in one sentence what it is and how it is tuned
 	// Prepare creates whatever must exist before the topic is filled, including the topic.
 	Prepare(ctx context.Context, s *Servers, partitions int32) error
 	// Start starts the contender's process, with its files in dir, and does not wait for it.
@@ -34,13 +32,10 @@ type Running interface {
 	PID() int
 	// FirstPoll waits until the process polls Kafka for events, and returns when it did.
 	FirstPoll(ctx context.Context) (time.Time, error)
-	// Counted waits until MySQL has committed the counts of that many events, which must be all events in the topic,
-	// and returns when it had.
+	// Counted returns when MySQL had committed the counts of that many events, which must be all in the topic.
 	Counted(ctx context.Context, events int64) (time.Time, error)
-	// Stop shuts the process down gracefully and returns the size of its deduplication state.
-	Stop() (State, error)
-	// Kill ends it at once if it still runs.
-	Kill()
+	Stop() (State, error) // shuts the process down gracefully and returns the size of its deduplication state
+	Kill()                // ends it at once if it still runs
 }
 
 // State is the size of what a contender keeps to detect duplicate likes.

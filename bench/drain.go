@@ -14,18 +14,14 @@ import (
 
 // Drain is the result of counting a full topic.
 type Drain struct {
-	Events int64 `json:"events"`
-	// Seconds from the first poll to the last commit in MySQL.
-	Seconds         float64 `json:"seconds"`
+	Events          int64   `json:"events"`
+	Seconds         float64 `json:"seconds"` // from the first poll to the last commit in MySQL
 	EventsPerSecond float64 `json:"events_per_second"`
-	// Used is the cost of each process in that time, by name: ContenderProcess (whose peak is that of its whole life)
-	// and the servers.
-	Used map[string]Usage `json:"used,omitempty"`
-	// Rows that InnoDB inserted and updated; -1 if the server does not count them.
-	Rows  int64 `json:"rows"`
-	State State `json:"state"`
-	// RSSBytes is the contender's resident memory after the last commit.
-	RSSBytes int64 `json:"rss_bytes,omitempty"`
+	// Used is each process's cost in that time, by name: ContenderProcess (peak: of its whole life) and the servers.
+	Used     map[string]Usage `json:"used,omitempty"`
+	Rows     int64            `json:"rows"` // that InnoDB inserted and updated; -1 if the server does not count them
+	State    State            `json:"state"`
+	RSSBytes int64            `json:"rss_bytes,omitempty"` // the contender's resident memory after the last commit
 }
 
 // ContenderProcess is the key of the contender's process in Drain.Used.
@@ -33,8 +29,7 @@ const ContenderProcess = "contender"
 
 const (
 	startTimeout = 2 * time.Minute
-	// leastRate, in events per second, bounds a drain: a slower contender is aborted.
-	leastRate    = 100
+	leastRate    = 100 // in events per second: a slower contender is aborted
 	checkTimeout = 5 * time.Minute
 )
 
@@ -136,7 +131,6 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 	return d, err
 }
 
-// stop ends the contender and returns the size of its state.
 func (r *run) stop() (State, error) {
 	p := r.process
 	r.process = nil
@@ -162,15 +156,13 @@ func (d *Drain) String() string {
 	if u, ok := d.Used[ContenderProcess]; ok {
 		cpu = fmt.Sprintf(", %.2f CPU s and %d MiB at most", u.CPUSeconds, u.PeakBytes>>20)
 	}
-	return fmt.Sprintf("%.0f events/s (%d in %.2f s)%s, %d rows, %.1f bytes a pair",
+	return fmt.Sprintf("%.0f events/s (%d in %.2f s)%s, %d rows, %.1f bytes per pair",
 		d.EventsPerSecond, d.Events, d.Seconds, cpu, d.Rows, float64(d.State.Bytes)/float64(max(1, d.State.Pairs)))
 }
 
-// toldDifferences is how many wrong posts an error lists.
-const toldDifferences = 5
+const shownDifferences = 5 // how many wrong posts an error lists
 
-// checkCounts compares every count in MySQL with the stream's, and with 1 for a probe. A post without likes may be
-// absent.
+// checkCounts compares every count in MySQL with the stream's, a probe's with 1. A post without likes may be absent.
 func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) error {
 	rows, err := db.QueryContext(ctx, "SELECT post_id, `count` FROM like_count")
 	if err != nil {
@@ -195,8 +187,8 @@ func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) e
 		if have == want {
 			continue
 		}
-		if differences++; differences <= toldDifferences {
-			wrong = append(wrong, fmt.Sprintf("post %d has %d, not %d", post, have, want))
+		if differences++; differences <= shownDifferences {
+			wrong = append(wrong, fmt.Sprintf("post %d has %d, expected %d", post, have, want))
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -216,8 +208,7 @@ func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) e
 	return nil
 }
 
-// notCounted means that the server does not count rows.
-const notCounted = -1
+const notCounted = -1 // the server does not count rows
 
 // rowsWritten returns how many rows have been inserted and updated so far; only differences are meaningful. MySQL
 // counts since the server started. MariaDB, which no longer has these counters, counts per table while `userstat` is
@@ -244,7 +235,7 @@ func rowsWritten(ctx context.Context, db *sqlx.DB) (n int64, err error) {
 		return notCounted, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking the database for its counters: %w", err)
+		return 0, fmt.Errorf("reading the counters of the database: %w", err)
 	}
 	return n, nil
 }

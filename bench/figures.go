@@ -24,8 +24,7 @@ func StatOf(values []float64) Stat {
 	return Stat{Median: (values[(n-1)/2] + values[n/2]) / 2, Least: values[0], Most: values[n-1], Rounds: n}
 }
 
-// With formats the figure with its unit: the median and, over several rounds, the least and the most. Empty if there is
-// no value.
+// With formats the figure with its unit: the median and, over several rounds, least and most. Empty without a value.
 func (s Stat) With(unit string) string {
 	switch {
 	case s.Rounds == 0:
@@ -55,8 +54,7 @@ func Number(v float64) string {
 	return string(digits)
 }
 
-// none is the figure of a run that does not have it.
-var none = math.NaN()
+var none = math.NaN() // the figure of a run that does not have it
 
 const mib = 1 << 20
 
@@ -199,12 +197,12 @@ var RecoveryFigures = []Figure[*Recovery]{
 	{"pairs", "", func(rec *Recovery) float64 { return float64(rec.Pairs) }},
 	{"records of the state table's topic", "", func(rec *Recovery) float64 { return float64(rec.Records) }},
 	{"seconds", "", func(rec *Recovery) float64 { return rec.Seconds }},
-	{"pairs a second", "", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
+	{"pairs per second", "", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
 	{"resident memory when ready, MiB", "", func(rec *Recovery) float64 { return float64(rec.RSSBytes) / mib }},
-	{"peak of it until then, MiB", "", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
-	{"resident memory of the process that had drained the events, MiB", "",
+	{"peak memory until then, MiB", "", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
+	{"resident memory of the processor that drained the events, MiB", "",
 		func(rec *Recovery) float64 { return float64(rec.Drained.RSSBytes) / mib }},
-	{"state on disk after compaction, bytes a pair", "",
+	{"state on disk after compaction, bytes per pair", "",
 		func(rec *Recovery) float64 { return rec.Drained.BytesPerPair() }},
 }
 
@@ -231,7 +229,7 @@ func (r *Report) Accepted() (Workload, *producer.Result) {
 // AcceptingFigures are the figures of an endpoint that reports show.
 var AcceptingFigures = []Figure[*producer.Endpoint]{
 	{"highest rate", "likes/s", func(e *producer.Endpoint) float64 { return e.Capacity.LikesPerSecond }},
-	{"p50 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P50Ms }},
-	{"p99 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P99Ms }},
-	{"p99.9 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P999Ms }},
+	{"p50 at half the highest rate", "ms", func(e *producer.Endpoint) float64 { return e.Half.P50Ms }},
+	{"p99 at half the highest rate", "ms", func(e *producer.Endpoint) float64 { return e.Half.P99Ms }},
+	{"p99.9 at half the highest rate", "ms", func(e *producer.Endpoint) float64 { return e.Half.P999Ms }},
 }

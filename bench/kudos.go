@@ -24,8 +24,7 @@ import (
 
 // Kudos is kudos as a contender: one `kudos processor` with default settings.
 type Kudos struct {
-	// Program is the binary, with the arguments and environment that configure it.
-	Program child.Command
+	Program child.Command // the binary, with the arguments and environment that configure it
 	// Profile, unless nil, profiles a processor while it drains. admin is the address of its admin server.
 	Profile func(ctx context.Context, admin string) error
 }
@@ -98,15 +97,14 @@ const (
 	lookAtMySQL = 5 * time.Millisecond
 )
 
-// Counted polls Kafka and MySQL until the fold's group has committed the end of likes and MySQL has applied
-// like-updates to its end.
+// Counted polls until the fold's group has committed the end of likes and MySQL has applied like-updates to its end.
 func (p *processor) Counted(ctx context.Context, _ int64) (time.Time, error) {
 	var profiling errgroup.Group
 	if p.profile != nil {
 		profiling.Go(func() error {
 			var admin string
 			err := p.Wait(ctx, "the admin server's address", func() bool {
-				admin = p.addr[listeningMessage]
+				admin = p.addr[adminServer]
 				return admin != ""
 			})
 			if err != nil {
@@ -126,10 +124,9 @@ func (p *processor) counted(ctx context.Context) (at time.Time, err error) {
 		return time.Time{}, err
 	}
 	// The broker writes a transaction's commit markers to one log after another, so the group's offset may be committed
-	// before the updates are. Nobody writes to like-updates any more, so its partitions are complete once no
-	// transaction is open.
+	// before the updates are. Nobody writes to like-updates any more, so it is complete once no transaction is open.
 	var end map[int32]int64
-	err = p.Poll(ctx, lookAtMySQL, "the last transactions to be whole", func() (bool, error) {
+	err = p.Poll(ctx, lookAtMySQL, "the last transactions to complete", func() (bool, error) {
 		written, err := offsets(ctx, schema.TopicUpdates, adm.ListEndOffsets)
 		if err == nil {
 			end, err = offsets(ctx, schema.TopicUpdates, adm.ListCommittedOffsets)
@@ -155,7 +152,7 @@ func folded(ctx context.Context, adm *kadm.Client) (bool, error) {
 	}
 	committed, err := adm.FetchOffsets(ctx, schema.GroupFold)
 	if err != nil {
-		return false, fmt.Errorf("asking for the offsets of group %s: %w", schema.GroupFold, err)
+		return false, fmt.Errorf("fetching the offsets of group %s: %w", schema.GroupFold, err)
 	}
 	for p, end := range ends {
 		at, _ := committed.Lookup(schema.TopicLikes, p)
@@ -176,7 +173,7 @@ func applied(ctx context.Context, db *sqlx.DB, ends map[int32]int64) (bool, erro
 	err := db.SelectContext(ctx, &positions,
 		"SELECT partition_id, next_offset FROM applied_offset WHERE topic = ?", schema.TopicUpdates)
 	if err != nil {
-		return false, fmt.Errorf("asking MySQL for its position: %w", err)
+		return false, fmt.Errorf("reading the applied offset from MySQL: %w", err)
 	}
 	at := map[int32]int64{}
 	for _, p := range positions {

@@ -18,8 +18,7 @@ type LatencyPlan struct {
 	Percents []int         // of the drain rate
 	Warmup   time.Duration // of each level, not measured
 	Measure  time.Duration // of each level
-	// Probes is the highest number of probes per second; at most one event in ten is a probe. A probe is the only like
-	// of its post.
+	// Probes is the highest number of probes per second, and at most one event in ten. A probe is its post's only like.
 	Probes int
 }
 
@@ -46,9 +45,8 @@ type LatencyLevel struct {
 	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
 	// and MySQL the time until a query returned its count.
-	MySQL Quantiles `json:"mysql"`
-	// Reader is measured in a second run at the same rate, with a reader running too.
-	Reader *Quantiles `json:"reader,omitempty"`
+	MySQL  Quantiles  `json:"mysql"`
+	Reader *Quantiles `json:"reader,omitempty"` // measured in a second run at the same rate, with a reader running too
 
 	seen Quantiles // measured by watch
 }

@@ -11,12 +11,9 @@ import (
 )
 
 const (
-	// loadBuffer is how many records the client may buffer while a topic is filled.
-	loadBuffer = 200_000
-	// loadLinger is long enough to fill batches.
-	loadLinger = 10 * time.Millisecond
-	// loadStep is the number of events between progress reports.
-	loadStep = 50_000
+	loadBuffer = 200_000               // records that the client may buffer while a topic is filled
+	loadLinger = 10 * time.Millisecond // long enough to fill batches
+	loadStep   = 50_000                // events between progress reports
 )
 
 // fill writes the events of the run to likes as any well-behaved producer would: in order within a partition, in

@@ -18,19 +18,12 @@ import (
 )
 
 const (
-	// firstProbe is the post of the first probe, above all posts of the shapes.
-	firstProbe = 1 << 50
-	// sendEvery is the interval at which due events are sent.
-	sendEvery = time.Millisecond
-	// sendLinger is the linger of the producer role.
-	sendLinger = 2 * time.Millisecond
-	// sendBuffer is how many events the client may buffer before sending blocks. The time of blocking counts as
-	// latency.
-	sendBuffer = 1 << 21
-	// seenTimeout bounds the wait for the last probes.
-	seenTimeout = 2 * time.Minute
-	// leastEventsAProbe limits probes to one in this many events.
-	leastEventsAProbe = 10
+	firstProbe        = 1 << 50              // the post of the first probe, above all posts of the shapes
+	sendEvery         = time.Millisecond     // the interval at which due events are sent
+	sendLinger        = 2 * time.Millisecond // the linger of the producer role
+	sendBuffer        = 1 << 21              // events buffered before sending blocks; blocked time counts as latency
+	seenTimeout       = 2 * time.Minute      // bounds the wait for the last probes
+	leastEventsAProbe = 10                   // probes are at most one in this many events
 )
 
 // openLoop sends events at a fixed rate, regardless of their completion: a sender that waits for answers sends less
@@ -60,7 +53,7 @@ func (m *latencyRun) hold(ctx context.Context, rate float64, where string, ask a
 	}
 	defer l.client.Close()
 	limit := plan.Warmup + plan.Measure + seenTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the last probes were not seen in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the last probes were not visible in time"))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -136,12 +129,9 @@ func (l *openLoop) sendOne(ctx context.Context, n int, at time.Time, warm bool, 
 }
 
 const (
-	// lookForProbes is the interval between a watcher's queries.
-	lookForProbes = 2 * time.Millisecond
-	// askedProbes is how many probes one query asks for, oldest first.
-	askedProbes = 100
-	// askTimeout bounds one query. After a timeout the query is repeated, and its time counts.
-	askTimeout = 30 * time.Second
+	lookForProbes = 2 * time.Millisecond // the interval between a watcher's queries
+	askedProbes   = 100                  // how many probes one query asks for, oldest first
+	askTimeout    = 30 * time.Second     // bounds one query; after it the query is repeated, and its time counts
 )
 
 // probe is a post that gets one like, and when that like was due to be sent.
@@ -172,7 +162,7 @@ func watch(ctx context.Context, where string, ask ask, probes <-chan probe) (too
 			seen, err := ask(asking, posts)
 			cancel()
 			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-				return nil, fmt.Errorf("looking for probes in %s: %w", where, err)
+				return nil, fmt.Errorf("querying probes in %s: %w", where, err)
 			}
 			now := time.Now()
 			waiting = slices.DeleteFunc(waiting, func(p probe) bool {
@@ -188,7 +178,7 @@ func watch(ctx context.Context, where string, ask ask, probes <-chan probe) (too
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("looking for probes in %s, %d of them not seen yet: %w",
+			return nil, fmt.Errorf("querying probes in %s, %d of them not visible yet: %w",
 				where, len(posts), context.Cause(ctx))
 		}
 	}

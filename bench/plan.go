@@ -15,9 +15,7 @@ import (
 type Plan struct {
 	Site       Site
 	Contenders []Contender
-	// Rounds is how often everything is measured. Contenders take turns within a round, starting with another one each
-	// time.
-	Rounds int
+	Rounds     int // how often everything is measured; contenders take turns, each round starting with another
 	// Drains are the workloads to drain. EventsOf, by contender name, limits the number of events for that contender.
 	Drains   []Workload
 	EventsOf map[string]int
@@ -26,12 +24,9 @@ type Plan struct {
 	Recovery *Workload
 	Producer *ProducerPlan
 
-	// Dir is an existing directory for the files of processes. The files of a failed run are kept.
-	Dir string
-	// Progress is called with each progress line. again: the line updates the last one.
-	Progress func(line string, again bool)
-	// Each, unless nil, is called with the report after each run.
-	Each func(*Report) error
+	Dir      string                        // existing, for the files of processes; those of a failed run are kept
+	Progress func(line string, again bool) // called with each progress line; again: it updates the last one
+	Each     func(*Report) error           // unless nil, called with the report after each run
 }
 
 // step is one thing to measure. measure makes one run and sets its result in the Run.
@@ -139,8 +134,7 @@ func (r *run) onServers(ctx context.Context, versions map[string]string, measure
 	return measure()
 }
 
-// NewProgress returns a Plan's Progress that prints to w. Updates overwrite the last line on a terminal and are omitted
-// elsewhere.
+// NewProgress returns a Plan's Progress that prints to w. Updates, on a terminal only, overwrite the last line.
 func NewProgress(w io.Writer, terminal bool) func(line string, again bool) {
 	return func(line string, again bool) {
 		switch {

@@ -94,8 +94,7 @@ type meter struct {
 	begin map[string]float64
 }
 
-// startMeter starts measuring a contender and the servers on this machine. The servers' memory peaks are reset
-// (proc(5), clear_refs). Without /proc it measures nothing.
+// startMeter resets the servers' memory peaks (proc(5), clear_refs). Without /proc it measures nothing.
 func startMeter(contender int, servers map[string]int) (*meter, error) {
 	m := &meter{pids: map[string]int{}, begin: map[string]float64{}}
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

@@ -18,23 +18,20 @@ func DefaultRecovery(seed uint64) *Workload {
 
 // Recovery is how long kudos takes to rebuild its local state from Kafka.
 type Recovery struct {
-	Pairs int64 `json:"pairs"`
-	// Records in the state table's topic, transaction markers included.
-	Records int64 `json:"records"`
-	// Seconds from the start of the process until every partition polls for events.
-	Seconds          float64 `json:"seconds"`
+	Pairs            int64   `json:"pairs"`
+	Records          int64   `json:"records"`            // in the state table's topic, transaction markers included
+	Seconds          float64 `json:"seconds"`            // from the process start until each partition polls for events
 	EntriesPerSecond float64 `json:"entries_per_second"` // pairs
 	// Memory of the process, 0 without /proc: resident when it was ready, and the peak until then.
 	RSSBytes  int64 `json:"rss_bytes,omitempty"`
 	PeakBytes int64 `json:"peak_bytes,omitempty"`
-	// Drained is the run of another process that created the state.
-	Drained Drain `json:"drained"`
+	Drained   Drain `json:"drained"` // the run of another process that created the state
 }
 
 // String returns a one-line summary.
 func (r *Recovery) String() string {
-	return fmt.Sprintf("%.0f entries/s (%d pairs in %.2f s), %d MiB then, %d MiB at most; %d MiB after the drain, "+
-		"%.1f bytes a pair", r.EntriesPerSecond, r.Pairs, r.Seconds, r.RSSBytes>>20, r.PeakBytes>>20,
+	return fmt.Sprintf("%.0f entries/s (%d pairs in %.2f s), %d MiB when ready, peak %d MiB; %d MiB after the drain, "+
+		"%.1f bytes per pair", r.EntriesPerSecond, r.Pairs, r.Seconds, r.RSSBytes>>20, r.PeakBytes>>20,
 		r.Drained.RSSBytes>>20, float64(r.Drained.State.Bytes)/float64(max(1, r.Drained.State.Pairs)))
 }
 
@@ -70,7 +67,7 @@ func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	rec.RSSBytes, rec.PeakBytes = ResidentBytes(r.process.PID()), peakBytes(r.process.PID())
 	after, err := r.stop()
 	if err == nil && after.Pairs != rec.Pairs {
-		err = fmt.Errorf("%d pairs were recovered, of %d", after.Pairs, rec.Pairs)
+		err = fmt.Errorf("%d pairs were recovered, expected %d", after.Pairs, rec.Pairs)
 	}
 	into.Recovery = rec
 	return err

@@ -16,16 +16,13 @@ const ReportVersion = 1
 
 // Report holds everything that was measured, run by run.
 type Report struct {
-	Version int       `json:"version"`
-	Date    time.Time `json:"date"`
-	Commit  string    `json:"commit"`
-	Machine Machine   `json:"machine"`
-	// Versions of servers and languages, by name.
-	Versions map[string]string `json:"versions"`
-	// Settings of servers and runs that affect the figures, by name.
-	Settings map[string]string `json:"settings"`
-	// Contenders are the descriptions of the contenders, by name.
-	Contenders map[string]string `json:"contenders"`
+	Version    int               `json:"version"`
+	Date       time.Time         `json:"date"`
+	Commit     string            `json:"commit"`
+	Machine    Machine           `json:"machine"`
+	Versions   map[string]string `json:"versions"`   // of servers and languages, by name
+	Settings   map[string]string `json:"settings"`   // of servers and runs that affect the figures, by name
+	Contenders map[string]string `json:"contenders"` // their descriptions, by name
 	Runs       []Run             `json:"runs"`
 }
 
@@ -39,8 +36,7 @@ type Run struct {
 	Latency   *Latency         `json:"latency,omitempty"`
 	Recovery  *Recovery        `json:"recovery,omitempty"`
 	Producer  *producer.Result `json:"producer,omitempty"`
-	// Error is why the run failed. None of the figures of a failed run count.
-	Error string `json:"error,omitempty"`
+	Error     string           `json:"error,omitempty"` // why the run failed; none of its figures count
 }
 
 // NewReport returns a report without runs.
@@ -95,8 +91,8 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 			{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
 			{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
 			{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
-			{"rows written to MySQL", "an event", (*Drain).RowsPerEvent},
-			{"state on disk, compacted", "bytes a pair", (*Drain).BytesPerPair},
+			{"rows written to MySQL", "per event", (*Drain).RowsPerEvent},
+			{"state on disk, compacted", "bytes per pair", (*Drain).BytesPerPair},
 		} {
 			line(f.Name, r.Drains(load.Shape.Name, contender, f.Of), f.Unit)
 		}

@@ -57,17 +57,17 @@ func TestText(t *testing.T) {
 		`  visible in the reader, p99\.9 +12,100 \(12,000–12,200\) ms`,
 		`RECOVERY +without local state`,
 		`  pairs +5,000 `,
-		`  pairs a second +12,100 \(12,000–12,200\) `,
+		`  pairs per second +12,100 \(12,000–12,200\) `,
 		`ACCEPTING +1,000 posts, 4 partitions`,
 		`  single likes, highest rate +12,100 \(12,000–12,200\) likes/s`,
-		`  batches of 1,000, p99\.9 at half of it +7,000 ms`,
+		`  batches of 1,000, p99\.9 at half the highest rate +7,000 ms`,
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", text.String())
 	}
 }
 
-// TestAcceptedLikesMustBeThere: a producer that accepts likes which do not reach Kafka gets no figures.
-func TestAcceptedLikesMustBeThere(t *testing.T) {
+// TestMissingAcceptedLikesAreReported: a producer that accepts likes which do not reach Kafka gets no figures.
+func TestMissingAcceptedLikesAreReported(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, schema.TopicLikes))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
@@ -89,8 +89,8 @@ func TestAcceptedLikesMustBeThere(t *testing.T) {
 	require.NoError(t, s.haveAccepted(testkit.Context(t), accepted(1)))
 }
 
-// TestProbesAreAskedForAgain: a query that times out is repeated and its time counts; an error ends the run.
-func TestProbesAreAskedForAgain(t *testing.T) {
+// TestProbesAreQueriedAgain: a query that times out is repeated and its time counts; an error ends the run.
+func TestProbesAreQueriedAgain(t *testing.T) {
 	answers := []error{context.DeadlineExceeded, nil, errors.New("no such table")}
 	watchOne := func() ([]time.Duration, error) {
 		probes := make(chan probe, 1)
@@ -106,7 +106,7 @@ func TestProbesAreAskedForAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, took, 1)
 	_, err = watchOne()
-	require.EqualError(t, err, "looking for probes in a place: no such table")
+	require.EqualError(t, err, "querying probes in a place: no such table")
 }
 
 func TestProgress(t *testing.T) {
@@ -169,7 +169,7 @@ func TestStreamIsTheSameEverywhere(t *testing.T) {
 		}
 		have[shape.Name] = hex.EncodeToString(hash.Sum(nil))[:16]
 	}
-	require.Equal(t, want, have, "the stream is another one: figures do not compare with earlier ones")
+	require.Equal(t, want, have, "the stream has changed: figures are not comparable with earlier ones")
 }
 
 // TestStreamCountsAreThoseOfARecount recounts from the last event of each pair.

@@ -15,21 +15,18 @@ import (
 )
 
 const (
-	// runningMessage is what a processor logs when a partition starts polling for events (stream/partition.go).
-	runningMessage = "partition is running"
-	// listeningMessage is what an admin server logs once it listens (httpserver/admin).
-	listeningMessage = "listening"
-	// answerBytes bounds a response of a role.
-	answerBytes = 1 << 20
+	// Log lines that are events have the key "event". runningEvent: a partition starts to poll (stream/partition.go).
+	runningEvent = "partition_running"
+	// listeningEvent: the HTTP server that the key "server" names listens at "addr" (httpserver).
+	listeningEvent = "listening"
+	adminServer    = "admin server"
+	answerBytes    = 1 << 20 // bounds a response of a role
 )
-
-// httpMessages are what roles log once their API listens.
-var httpMessages = map[string]string{"reader": "answering", "producer": "taking likes"}
 
 // role is a running role of kudos, with what it has logged. It chooses its addresses itself.
 type role struct {
 	*child.Process
-	addr map[string]string // by log message
+	addr map[string]string // by server
 	// running are the fold's partitions that poll for events. The first started at firstRan, the last at lastRan.
 	running           map[int32]bool
 	firstRan, lastRan time.Time
@@ -49,17 +46,17 @@ func (k *Kudos) start(s *Servers, name, dir string, env ...string) (*role, error
 
 func (r *role) line(text []byte) {
 	var l struct {
-		Time             time.Time
-		Msg, Addr, Group string
-		Partition        int32
+		Time                       time.Time
+		Event, Server, Addr, Group string
+		Partition                  int32
 	}
 	if json.Unmarshal(text, &l) != nil {
 		return // not JSON; it is in the log file
 	}
-	if l.Addr != "" {
-		r.addr[l.Msg] = l.Addr
+	if l.Event == listeningEvent {
+		r.addr[l.Server] = l.Addr
 	}
-	if l.Msg == runningMessage && l.Group == schema.GroupFold {
+	if l.Event == runningEvent && l.Group == schema.GroupFold {
 		if r.firstRan.IsZero() {
 			r.firstRan = l.Time
 		}
@@ -79,7 +76,7 @@ func (k *Kudos) serve(
 	defer cancel()
 	var admin string
 	err = r.Wait(ctx, "the addresses", func() bool {
-		addr, admin = r.addr[httpMessages[name]], r.addr[listeningMessage]
+		addr, admin = r.addr[name], r.addr[adminServer]
 		return addr != "" && admin != ""
 	})
 	if err == nil {

@@ -23,23 +23,17 @@ import (
 
 // Site provides servers. Each run gets servers without data of earlier runs.
 type Site interface {
-	// Open makes servers ready for a contender. They can be used until Close.
-	Open(ctx context.Context, c Contender) (*Servers, error)
-	// Close cleans up after Open.
-	Close() error
+	Open(ctx context.Context, c Contender) (*Servers, error) // makes servers ready, until Close
+	Close() error                                            // cleans up after Open
 }
 
 // Servers are the servers of one run.
 type Servers struct {
-	Kafka kafka.Options
-	// DSN of an empty database.
-	DSN string
-	// MySQL connects to it if a DSN cannot say how (TLS files); nil: use the DSN.
-	MySQL driver.Connector
-	// Processes are the process ids of servers on this machine, by name.
-	Processes map[string]int
-	// Replication is the replication factor of topics.
-	Replication int16
+	Kafka       kafka.Options
+	DSN         string           // of an empty database
+	MySQL       driver.Connector // connects to it if a DSN cannot say how (TLS files); nil: use the DSN
+	Processes   map[string]int   // ids of the servers on this machine, by name
+	Replication int16            // replication factor of topics
 	Log         *slog.Logger
 
 	// Set between connect and disconnect.
@@ -91,7 +85,7 @@ func (s *Servers) versions(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
 	brokers, err := s.adm.ApiVersions(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking Kafka for its version: %w", err)
+		return nil, fmt.Errorf("reading the version of Kafka: %w", err)
 	}
 	for _, b := range brokers {
 		if b.Err == nil {
@@ -100,7 +94,7 @@ func (s *Servers) versions(ctx context.Context) (map[string]string, error) {
 	}
 	var version string
 	if err := s.db.GetContext(ctx, &version, "SELECT VERSION()"); err != nil {
-		return nil, fmt.Errorf("asking the database for its version: %w", err)
+		return nil, fmt.Errorf("reading the version of the database: %w", err)
 	}
 	versions["database"] = version
 	return versions, nil
@@ -115,7 +109,7 @@ func offsets(ctx context.Context, topic string, list lister) (map[int32]int64, e
 		err = listed.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for the end of %s: %w", topic, err)
+		return nil, fmt.Errorf("listing the end offsets of %s: %w", topic, err)
 	}
 	offsets := map[int32]int64{}
 	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
@@ -132,8 +126,7 @@ func (s *Servers) length(ctx context.Context, topic string) (n int64, err error)
 }
 
 const (
-	// markTable marks a database as a benchmark's, and names its cluster: the next benchmark may remove their tables
-	// and topics.
+	// markTable marks a benchmark's database and names its cluster: the next run may remove their tables and topics.
 	markTable = "kudos_bench"
 	// clearTimeout bounds the cleanup. The group of a killed process can be deleted after its session timeout.
 	clearTimeout = 2 * time.Minute
@@ -151,8 +144,7 @@ func kudosTables() []string {
 // NamedSite is servers that the user names. They must hold nothing of kudos, except what an earlier benchmark left.
 type NamedSite struct {
 	Servers
-	// Keep keeps topics and tables of the last run.
-	Keep bool
+	Keep bool // keep topics and tables of the last run
 }
 
 // unusableError says why a site cannot be used: its servers are unavailable, or in use.
@@ -195,8 +187,7 @@ func (n *NamedSite) claim(ctx context.Context) error {
 	return nil
 }
 
-// Close removes what the run created, also if it was interrupted. It reconnects: the clients of the run may have cached
-// metadata of topics from before it.
+// Close removes what the run created, also after an interrupt. It reconnects, since clients may cache older metadata.
 func (n *NamedSite) Close() error {
 	if n.Keep {
 		return nil
@@ -212,13 +203,13 @@ func (n *NamedSite) Close() error {
 func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, err error) {
 	cluster, topics, err := kudosTopics(ctx, n.adm)
 	if err != nil {
-		return "", false, fmt.Errorf("asking Kafka for its topics: %w", err)
+		return "", false, fmt.Errorf("listing the topics of Kafka: %w", err)
 	}
 	var found, marks []string
 	err = n.db.SelectContext(ctx, &found,
 		"SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name")
 	if err != nil {
-		return "", false, fmt.Errorf("asking the database for its tables: %w", err)
+		return "", false, fmt.Errorf("listing the tables of the database: %w", err)
 	}
 	if slices.Contains(found, markTable) {
 		if err := n.db.SelectContext(ctx, &marks, "SELECT cluster_id FROM "+markTable); err != nil {
@@ -227,19 +218,19 @@ func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, er
 	}
 	marked = slices.Contains(marks, cluster)
 	tables := slices.DeleteFunc(found, func(t string) bool { return !slices.Contains(kudosTables(), t) })
-	inUse := func(what string, names []string, remedy string) error {
-		return fmt.Errorf("%s (%s); %s", what, strings.Join(names, ", "), remedy)
+	inUse := func(what string, names []string, action string) error {
+		return fmt.Errorf("%s (%s); %s", what, strings.Join(names, ", "), action)
 	}
 	switch {
 	case len(topics) > 0 && !marked:
 		err = inUse("this Kafka cluster has topics of kudos", topics,
-			"a benchmark needs a cluster without them: name another with --brokers")
+			"a benchmark needs a cluster without them: use another with --brokers")
 	case len(tables) > 0 && len(marks) == 0:
 		err = inUse("this database has tables of kudos", tables, "a benchmark needs a database without them: "+
-			"make one (CREATE DATABASE kudos_bench) and name it in --mysql-dsn")
+			"create one (CREATE DATABASE kudos_bench) and name it in --mysql-dsn")
 	case len(marks) > 0 && !marked:
-		err = inUse("this database has what a benchmark with another Kafka cluster left", marks,
-			"run it with that cluster, or drop the database and make it again")
+		err = inUse("this database has data left by a benchmark with another Kafka cluster", marks,
+			"run it with that cluster, or drop the database and recreate it")
 	}
 	return cluster, marked, err
 }
@@ -259,8 +250,7 @@ func kudosTopics(ctx context.Context, adm *kadm.Client) (cluster string, there [
 	return meta.Cluster, there, err
 }
 
-// clear removes topics, groups and tables. It removes the mark last, so that the next benchmark can finish an
-// interrupted cleanup.
+// clear removes topics, groups, tables, then the mark, so that the next benchmark can finish an interrupted cleanup.
 func (n *NamedSite) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -292,7 +282,7 @@ func clearKafka(ctx context.Context, adm *kadm.Client) error {
 	var errs []error
 	if len(topics) > 0 {
 		_, err := adm.DeleteTopics(ctx, topics...)
-		errs = append(errs, fmt.Errorf("topics %s are still there", strings.Join(topics, ", ")), err)
+		errs = append(errs, fmt.Errorf("topics %s still exist", strings.Join(topics, ", ")), err)
 	}
 	for _, group := range []string{schema.GroupFold, schema.GroupApply} {
 		if _, err := adm.DeleteGroup(ctx, group); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {

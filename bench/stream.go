@@ -14,13 +14,10 @@ import (
 
 // Shape is the distribution of likes over posts.
 type Shape struct {
-	Name string `json:"name"`
-	// Posts have the ids 1 to Posts.
-	Posts int `json:"posts"`
-	// Skewed: post n gets 1/n of the likes of post 1 (Zipf's law). Otherwise the distribution is uniform.
-	Skewed bool `json:"skewed"`
-	// Partitions of the topic.
-	Partitions int32 `json:"partitions"`
+	Name       string `json:"name"`
+	Posts      int    `json:"posts"`      // with the ids 1 to Posts
+	Skewed     bool   `json:"skewed"`     // post n gets 1/n of the likes of post 1 (Zipf's law); otherwise, uniform
+	Partitions int32  `json:"partitions"` // of the topic
 }
 
 // Shapes are the shapes of published reports.
@@ -46,20 +43,17 @@ func ShapeNamed(name string) (Shape, error) {
 	if i := slices.Index(ShapeNames(), name); i >= 0 {
 		return Shapes()[i], nil
 	}
-	return Shape{}, fmt.Errorf("there is no shape %q; there are %v", name, ShapeNames())
+	return Shape{}, fmt.Errorf("unknown shape %q; must be one of %v", name, ShapeNames())
 }
 
 const (
 	// baseMs is the event time of the first event. It is fixed, to make streams reproducible.
-	baseMs = 1_750_000_000_000 // June 2025
-	// eventsPerMs is how many events share an event time: the backlog of a service with 20,000 likes per second.
-	eventsPerMs = 20
+	baseMs      = 1_750_000_000_000 // June 2025
+	eventsPerMs = 20                // events per event time: the backlog of a service with 20,000 likes per second
 	// unlikesPer100 events withdraw an earlier like, repeatsPer100 repeat an earlier event.
 	unlikesPer100, repeatsPer100 = 5, 5
-	// userBits: user ids are below 1<<userBits, in random order.
-	userBits = 40
-	// maxEvents lets a pair number and an action fit into 32 bits.
-	maxEvents = 1 << 30
+	userBits                     = 40      // user ids are below 1<<userBits, in random order
+	maxEvents                    = 1 << 30 // lets a pair number and an action fit into 32 bits
 )
 
 // regions are the users' regions. A user's region never changes.
@@ -69,12 +63,10 @@ var regions = [...]schema.Region{
 
 // Stream generates the events of a run, reproducibly on every machine for the same seed and shape, and keeps the
 // expected counts: per post, how many users have LIKE as their last action. Of 100 events 90 like a new pair (a user
-// and a post), 5 unlike a pair and 5 repeat an event, each chosen among all earlier ones. It takes some 10 bytes per
-// event.
+// and a post), 5 unlike a pair and 5 repeat an event, chosen among all earlier ones. It takes some 10 bytes per event.
 type Stream struct {
-	random *rand.PCG
-	// weights are cumulative, by post; empty if the distribution is uniform.
-	weights []uint64
+	random  *rand.PCG
+	weights []uint64 // cumulative, by post; empty if the distribution is uniform
 	posts   uint64
 
 	// events are the pair number of each event, shifted left; the lowest bit is set if it was an unlike.
@@ -89,7 +81,7 @@ type Stream struct {
 // NewStream returns a stream at its first event.
 func NewStream(seed uint64, shape Shape) (*Stream, error) {
 	if shape.Posts < 1 || shape.Posts > 1<<31 {
-		return nil, fmt.Errorf("shape %s: %d posts; between 1 and 2^31", shape.Name, shape.Posts)
+		return nil, fmt.Errorf("shape %s: %d posts; must be between 1 and 2^31", shape.Name, shape.Posts)
 	}
 	s := &Stream{
 		random: rand.NewPCG(seed, 0x6b75646f73), // "kudos"
@@ -119,7 +111,7 @@ func (s *Stream) below(n uint64) uint64 {
 func (s *Stream) Next() (schema.Event, error) {
 	n := len(s.events)
 	if n == maxEvents {
-		return schema.Event{}, errors.New("a stream has 2^30 events at most")
+		return schema.Event{}, errors.New("a stream has at most 2^30 events")
 	}
 	var event uint32
 	switch kind := s.below(100); {

@@ -18,7 +18,6 @@ import (
 	"kudos/config"
 )
 
-// benchParts are the valid arguments of `kudos bench`.
 var benchParts = []string{"drain", "latency", "recovery", "producer"}
 
 // leastProducerTime is long enough for a few requests at any rate.
@@ -38,28 +37,28 @@ type benchFlags struct {
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [drain] [latency] [recovery] [producer]",
-		Short: "Measure kudos on servers of your own",
-		Long: `Measure kudos on servers of your own. Without a word for what, all of it is measured:
+		Short: "Benchmark kudos on your own servers",
+		Long: `Benchmark kudos on your own servers. Without arguments it runs all parts:
 
-  drain     a topic is filled, and a processor started on it: events a second from the
-            first poll until the last count is committed in MySQL, and what that cost
-  latency   events come at 10, 50 and 80 % of that rate: how long it takes until an
-            event's count is visible in MySQL and in a reader
-  recovery  a processor comes back without its local state: pairs a second until every
-            partition goes on
-  producer  likes come over HTTP, one by one and in batches of 1,000: the highest rate
-            that a producer takes, and how long a like waits for its answer at half of it
+  drain     fills a topic and starts a processor on it: events per second from the first
+            poll until the last count is committed in MySQL, and the resources used
+  latency   sends events at 10, 50 and 80 % of that rate: the time until an event's count
+            is visible in MySQL and in a reader
+  recovery  starts a processor without its local state: reactions per second until every
+            partition is running
+  producer  sends likes over HTTP, one by one and in batches of 1,000: the highest rate
+            that a producer accepts, and the response time of a like at half of that rate
 
-All counts are compared with those expected; a wrong one is a failure. The processor,
+All counts are compared with the expected ones; a wrong count is a failure. The processor,
 the reader and the producer are this program, on this machine, with your settings.
 
-It needs a Kafka cluster without topics of kudos and one database (not mysql.shards)
-without its tables, and refuses otherwise. It makes both, with topics.partitions and
-topics.replication_factor as they are set, and removes them at the end (--keep leaves
-those of the last run); what one that was interrupted has left, the next one removes. The
-hot post's topics have one partition, since a post lives in one.
+It needs a Kafka cluster without kudos topics and one database (not mysql.shards) without
+kudos tables; otherwise it refuses to run. It creates both, with topics.partitions and
+topics.replication_factor as configured, and removes them at the end (--keep leaves those
+of the last run). What an interrupted run has left behind, the next run removes. The hot
+post's topics have one partition, because a post is in one partition.
 
-Rows written are counted where the server tells: MySQL does, MariaDB after
+Rows written are counted if the server reports them: MySQL does, MariaDB after
 SET GLOBAL userstat = 1.`,
 		Example: `  kudos bench --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos_bench'
 
@@ -105,7 +104,7 @@ SET GLOBAL userstat = 1.`,
 // oneDatabase rejects mysql.shards: a benchmark measures and checks a single database.
 func oneDatabase(cfg *config.Loaded) error {
 	if len(cfg.MySQL.Shards) > 0 {
-		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn instead",
+		return fmt.Errorf("kudos bench needs a single database, but mysql.shards is set (%s): set mysql.dsn instead",
 			cfg.Origin("mysql.shards"))
 	}
 	return nil
@@ -115,29 +114,28 @@ func addBenchFlags(cmd *cobra.Command) *benchFlags {
 	b := &benchFlags{out: addOutput(cmd)}
 	f := cmd.Flags()
 	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"},
-		"what to drain: "+strings.Join(bench.ShapeNames(), ", "))
-	f.IntVar(&b.events, "events", 2_000_000, "events to drain, and before latency is measured")
+		"workloads to drain, comma-separated: "+strings.Join(bench.ShapeNames(), ", "))
+	f.IntVar(&b.events, "events", 2_000_000, "events to drain, also to find the rate for latency")
 	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000,
-		"events whose state is recovered; nine pairs come of ten")
+		"events whose state is recovered; ten events make nine reactions")
 	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
 	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second,
-		"how long the producer is held at each rate that is tried; at half of the highest, three times as long")
-	f.IntVar(&b.rounds, "rounds", 1, "how often everything is measured; figures are medians")
-	f.Uint64Var(&b.seed, "seed", 1, "decides the events")
+		"how long the producer runs at each rate that is tried; at half of the highest, three times as long")
+	f.IntVar(&b.rounds, "rounds", 1, "how many times everything is measured; figures are medians")
+	f.Uint64Var(&b.seed, "seed", 1, "random seed of the events")
 	f.StringVar(&b.dir, "dir", "",
-		"existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
-	f.BoolVar(&b.keep, "keep", false, "leave topics and tables of the last run")
+		"existing directory for local state and logs (default: a new one next to processor.state_dir, then removed)")
+	f.BoolVar(&b.keep, "keep", false, "keep the topics and tables of the last run")
 	return b
 }
 
 func atLeast[T int | time.Duration](flag string, value, least T) error {
 	if value < least {
-		return fmt.Errorf("--%s is %v; at least %v", flag, value, least)
+		return fmt.Errorf("--%s is %v; it must be at least %v", flag, value, least)
 	}
 	return nil
 }
 
-// plan builds the runs, with the partition count from the configuration.
 func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 	p := &bench.Plan{Rounds: b.rounds}
 	partitions := func(s *bench.Shape) {
@@ -180,13 +178,13 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 func (s *settings) asContender() (*bench.Kudos, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, fmt.Errorf("finding the path of this program: %w", err)
 	}
 	c := child.Command{Path: path}
 	if s.file != "" {
 		file, err := filepath.Abs(s.file)
 		if err != nil {
-			return nil, fmt.Errorf("find %s: %w", s.file, err)
+			return nil, fmt.Errorf("finding the path of %s: %w", s.file, err)
 		}
 		c.Args = []string{"--config", file}
 	}
@@ -199,7 +197,7 @@ func (s *settings) asContender() (*bench.Kudos, error) {
 func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b *benchFlags) (err error) {
 	if plan.Dir = b.dir; plan.Dir == "" {
 		if plan.Dir, err = os.MkdirTemp(filepath.Dir(cfg.Processor.StateDir), "kudos-bench-"); err != nil {
-			return fmt.Errorf("a folder for local state (--dir names another): %w", err)
+			return fmt.Errorf("creating a directory for local state (to use another, set --dir): %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(plan.Dir)) }()
 	}

@@ -1,6 +1,5 @@
 // Package cli holds the commands of kudos. Each command loads its configuration (flags, KUDOS_… variables, a file),
-// builds the parts it needs and runs them. Exit codes: 0 success, 1 failure, 2 usage error, 3 the audit found a
-// difference.
+// builds the parts it needs and runs them. Exit codes: 0 success, 1 failure, 2 usage error, 3 audit found a difference.
 package cli
 
 import (
@@ -73,15 +72,15 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Counts likes exactly, on Kafka and MySQL alone",
 		Long: `kudos counts likes exactly, on Kafka and MySQL alone.
 
-A like is an event that carries the wanted state: LIKE, DISLIKE, or UNLIKE for none.
-Whoever sends it twice, late or out of order changes nothing: the latest action of a
-user on a post, by event time, decides.
+A like is an event that sets the desired state: LIKE, DISLIKE, or UNLIKE for none.
+Events may arrive twice, late or out of order: the latest action of a user on a post,
+by event time, decides.
 
 Settings come from flags, then from KUDOS_… variables, then from --config FILE, then
-from defaults; "kudos config" shows what holds and where it came from.
+from defaults; "kudos config" shows the effective values and where they came from.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference.`,
-		Example: `  # See it work, with nothing installed
+Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a difference.`,
+		Example: `  # Try it, with nothing installed
   kudos dev --simulate 2000
 
   # Against real servers
@@ -101,9 +100,9 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(
 		&cobra.Group{ID: "roles", Title: "Run:"},
-		&cobra.Group{ID: "setup", Title: "Set up, fill and erase:"},
-		&cobra.Group{ID: "repair", Title: "Check and mend:"},
-		&cobra.Group{ID: "about", Title: "Look:"},
+		&cobra.Group{ID: "setup", Title: "Setup and data:"},
+		&cobra.Group{ID: "repair", Title: "Verify and repair:"},
+		&cobra.Group{ID: "about", Title: "Inspect:"},
 	)
 	root.SetHelpCommandGroupID("about")
 	add := func(group string, cmds ...*cobra.Command) {

@@ -50,7 +50,6 @@ func kudos(t *testing.T, stdin string, args ...string) (code int, stdout, stderr
 	return code, out.String(), errs.String()
 }
 
-// done runs a command that must succeed, and returns its output.
 func done(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := kudos(t, "", args...)
@@ -58,7 +57,6 @@ func done(t *testing.T, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// fails runs a command that must exit with a code, print nothing to standard output, and say why.
 func fails(t *testing.T, code int, args []string, says ...string) {
 	t.Helper()
 	got, stdout, stderr := kudos(t, "", args...)
@@ -69,7 +67,6 @@ func fails(t *testing.T, code int, args []string, says ...string) {
 	}
 }
 
-// usedWrongly runs a command with arguments that it must reject, with the reason and a hint at the help.
 func usedWrongly(t *testing.T, command string, cases map[string]string) {
 	t.Helper()
 	for args, want := range cases {
@@ -77,7 +74,6 @@ func usedWrongly(t *testing.T, command string, cases map[string]string) {
 	}
 }
 
-// running is a command running in this process in the background.
 type running struct {
 	stdout, stderr logBuffer
 	cancel         context.CancelFunc
@@ -103,7 +99,7 @@ func ended[T any](t *testing.T, how <-chan T, stderr *logBuffer) (end T) {
 	select {
 	case end = <-how:
 	case <-time.After(time.Minute):
-		t.Fatalf("the command does not end; stderr:\n%s", stderr)
+		t.Fatalf("the command did not end; stderr:\n%s", stderr)
 	}
 	return end
 }
@@ -139,26 +135,26 @@ func TestExitCodes(t *testing.T) {
 		{"config --colour red", "unknown flag: --colour … kudos config --help"},
 		{"version twice", "twice"},
 		{"config --output xml", "neither text nor json"},
-		{"config --config " + bad, "kafka.borkers is not known; did you mean kafka.brokers?"},
+		{"config --config " + bad, "kafka.borkers is unknown; did you mean kafka.brokers?"},
 		{"config --config /nowhere.yaml", "/nowhere.yaml"},
 		{"config --set log.level", "--set needs key=value"},
-		{"config --set log.level=loud", `log.level: "loud" is none of debug`},
-		{"config --brokers a:1 --set kafka.brokers=b:2", "kafka.brokers is given twice, by --brokers and by --set"},
-		{"config --set kafka.sasl_password=hunter2", "mean nothing without kafka.sasl_mechanism"},
+		{"config --set log.level=loud", `log.level: "loud" is not one of debug`},
+		{"config --brokers a:1 --set kafka.brokers=b:2", "kafka.brokers is set twice, by --brokers and by --set"},
+		{"config --set kafka.sasl_password=hunter2", "have no effect without kafka.sasl_mechanism"},
 		{"config --set kafka.sasl_password_file=/no/secret", "kafka.sasl_password_file (flag --set): open /no/secret"},
 		{"migrate --mysql-dsn a@tcp(b)/c --set mysql.tls=true --set mysql.tls_ca=/no", "mysql.tls_ca: open /no"},
 		{"migrate", mysqlMissing},
 		{"processor", mysqlMissing},
 		{"processor --mysql-dsn a@tcp(b)/c --set mysql.shards=a@tcp(d)/c",
-			"mysql.dsn and shards are both given: give one"},
-		{"audit --set mysql.shards=me:hunter2@tcp(a:1)/k,me:hunter2@b", "mysql.shards[1]: dsn cannot be read"},
+			"mysql.dsn and shards are both set: set only one"},
+		{"audit --set mysql.shards=me:hunter2@tcp(a:1)/k,me:hunter2@b", "mysql.shards[1]: dsn cannot be parsed"},
 		{"bench --set mysql.shards=me@tcp(a:1)/k,me@tcp(b:1)/k",
-			"kudos bench measures on one database, and mysql.shards is set (flag --set)"},
+			"kudos bench needs a single database, but mysql.shards is set (flag --set)"},
 		{"bench throughput", `invalid argument "throughput"`},
-		{"bench --events 0 --mysql-dsn u@tcp(h:1)/d", "--events is 0; at least 1"},
+		{"bench --events 0 --mysql-dsn u@tcp(h:1)/d", "--events is 0; it must be at least 1"},
 		{"bench --producer-time 99ms --latency-time 1ms --mysql-dsn u@tcp(h:1)/d",
-			"--latency-time is 1ms; at least 1s … --producer-time is 99ms; at least 100ms"},
-		{"bench --shapes warm --mysql-dsn u@tcp(h:1)/d", `there is no shape "warm"; there are [hot`},
+			"--latency-time is 1ms; it must be at least 1s … --producer-time is 99ms; it must be at least 100ms"},
+		{"bench --shapes warm --mysql-dsn u@tcp(h:1)/d", `unknown shape "warm"; must be one of [hot`},
 		{"bench", mysqlMissing},
 		{"where", "requires at least 1 arg"},
 		{"where 42", "mysql.dsn is not set"},
@@ -166,19 +162,18 @@ func TestExitCodes(t *testing.T) {
 		{"topics", "kudos topics needs a command … kudos topics --help"},
 		{"topics fly", `unknown command "fly" for "kudos topics"`},
 		{"ranker fly", `unknown command "fly" for "kudos ranker" … kudos ranker --help`},
-		{"ranker --set ranker.windows=90s", "ranker.windows: 1m30s is no whole number of minutes"},
+		{"ranker --set ranker.windows=90s", "ranker.windows: 1m30s is not a whole number of minutes"},
 		{"health --timeout 0s", "--timeout 0s: must be above zero"},
-		{"producer --set producer.http_addr=:0", "producer.http_addr is :0, which others reach"},
+		{"producer --set producer.http_addr=:0", "producer.http_addr is :0, which other machines can reach"},
 		{"import", "import takes one FILE"},
-		{"import --format xml -", "none of auto, csv, ndjson"},
+		{"import --format xml -", "not one of auto, csv, ndjson"},
 		{"import --rejects cli.go cli.go", "would overwrite the file to import"},
 	} {
 		fails(t, exitUsage, strings.Fields(c[0]), append(strings.Split(c[1], " … "), "--help")...)
 	}
 }
 
-// TestEveryCommandTeaches: every command has a description and an example.
-func TestEveryCommandTeaches(t *testing.T) {
+func TestEveryCommandHasHelp(t *testing.T) {
 	root := (&app{}).rootCommand()
 	commands := root.Commands()
 	for i := 0; i < len(commands); i++ {
@@ -284,7 +279,6 @@ func producerArgs(brokers, adminAddr string) []string {
 		"--set", "admin.addr=" + adminAddr}
 }
 
-// TestSIGTERMEndsARoleWell runs the program as a separate process.
 func TestSIGTERMEndsARoleWell(t *testing.T) {
 	var log logBuffer
 	addr := stack.ReserveForTest(t)
@@ -297,7 +291,7 @@ func TestSIGTERMEndsARoleWell(t *testing.T) {
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), "exit code after SIGTERM; log:\n%s", &log)
-	require.Contains(t, log.String(), "finishing what is in hand")
+	require.Contains(t, log.String(), "shutting down; press Ctrl-C again to exit immediately")
 	require.Contains(t, log.String(), "stopped")
 }
 
@@ -324,10 +318,9 @@ func (r fakeRole) Run(ctx context.Context) error {
 	return r.atEnd
 }
 
-// TestNoErrorIsLostAtTheEnd: an error while a role finishes its work must fail the command, even though its context was
-// canceled on purpose.
+// TestNoErrorIsLostAtTheEnd: an error of a role that finishes after a deliberate cancellation must fail the command.
 func TestNoErrorIsLostAtTheEnd(t *testing.T) {
-	for _, atEnd := range []error{nil, errors.New("the batch in hand was not finished")} {
+	for _, atEnd := range []error{nil, errors.New("the batch in flight was not finished")} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := fakeRole{make(chan struct{}), atEnd}
 		opts := admin.DefaultOptions()

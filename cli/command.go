@@ -33,15 +33,15 @@ type shortFlag struct{ name, key, usage string }
 
 // The dedicated flags; a command offers those it has a use for.
 var (
-	brokersFlag = shortFlag{"brokers", "kafka.brokers", "Kafka's addresses, host:port with commas between"}
-	mysqlFlag   = shortFlag{"mysql-dsn", "mysql.dsn", "database, user:password@tcp(host:3306)/database"}
+	brokersFlag = shortFlag{"brokers", "kafka.brokers", "Kafka brokers, comma-separated host:port"}
+	mysqlFlag   = shortFlag{"mysql-dsn", "mysql.dsn", "database as user:password@tcp(host:3306)/database"}
 )
 
 // addSettings adds the settings flags to cmd. Unless cmd.Args is set, the command takes no arguments.
 func addSettings(cmd *cobra.Command, short ...shortFlag) *settings {
 	s := &settings{cmd: cmd, short: short}
 	flags := cmd.Flags()
-	flags.StringVar(&s.file, "config", "", "YAML file of settings")
+	flags.StringVar(&s.file, "config", "", "YAML file with settings")
 	flags.StringArrayVar(&s.set, "set", nil, `any setting, as key=value; repeatable ("kudos config" lists the keys)`)
 	for _, f := range short {
 		flags.String(f.name, "", fmt.Sprintf("%s (%s)", f.usage, f.key))
@@ -73,7 +73,7 @@ func (s *settings) collect() error {
 	var errs []error
 	add := func(key string, flag config.Flag) {
 		if other, twice := s.flags[key]; twice {
-			errs = append(errs, fmt.Errorf("%s is given twice, by %s and by %s", key, other.Name, flag.Name))
+			errs = append(errs, fmt.Errorf("%s is set twice, by %s and by %s", key, other.Name, flag.Name))
 		}
 		s.flags[key] = flag
 	}
@@ -122,7 +122,7 @@ func (o *output) Set(s string) error {
 
 func addOutput(cmd *cobra.Command) *output {
 	o := output("text")
-	cmd.Flags().Var(&o, "output", "text for a person, json for a script")
+	cmd.Flags().Var(&o, "output", "text, or json for scripts")
 	return &o
 }
 
@@ -144,12 +144,10 @@ func aligned(rows []string) string {
 	return text.String()
 }
 
-// progress returns a printer that shows a command's progress on standard error, apart from its output.
 func (a *app) progress(command string) progress.Printer {
 	return progress.Printer{Name: command, Out: a.stderr, Terminal: isTerminal(a.stderr)}
 }
 
-// took formats a duration in seconds for text output.
 func took(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second)).Round(10 * time.Millisecond)
 }

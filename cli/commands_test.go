@@ -22,8 +22,8 @@ import (
 	"kudos/schema"
 )
 
-// TestAPasswordInTheOpenIsWarnedOf: PLAIN without TLS sends the password in the clear.
-func TestAPasswordInTheOpenIsWarnedOf(t *testing.T) {
+// TestPlaintextPasswordLogsAWarning: PLAIN without TLS sends the password in the clear.
+func TestPlaintextPasswordLogsAWarning(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	cfg := config.Default()
@@ -40,9 +40,8 @@ func TestAPasswordInTheOpenIsWarnedOf(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// TestAnOpenProducerIsMeant: a producer that others can reach starts without authentication only if that is configured
-// explicitly.
-func TestAnOpenProducerIsMeant(t *testing.T) {
+// TestWarnsAboutAProducerWithoutAuth: without authentication, others may reach it only if that is set explicitly.
+func TestWarnsAboutAProducerWithoutAuth(t *testing.T) {
 	for _, c := range []struct {
 		addr, auth string
 		refused    bool
@@ -92,13 +91,13 @@ func TestHealth(t *testing.T) {
 		stdout, _ := done(t, "health", "--admin-addr", opts.Addr)
 		require.Equal(t, "ready\n", stdout)
 
-		parked := errors.New("likes/2 parked: the basket is full (remedy: empty it)")
+		parked := errors.New("likes/2 parked: the basket is full (action: empty it)")
 		ready.Store(&parked)
 		t.Setenv("KUDOS_ADMIN_ADDR", opts.Addr)
 		code, stdout, stderr := kudos(t, "", "health")
 		require.Equal(t, exitFailed, code)
 		require.Empty(t, stdout)
-		require.Equal(t, "kudos: not ready\nprocessor: likes/2 parked: the basket is full (remedy: empty it)\n", stderr)
+		require.Equal(t, "kudos: not ready\nprocessor: likes/2 parked: the basket is full (action: empty it)\n", stderr)
 	}
 }
 
@@ -114,9 +113,9 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	defer other.Close()
 
 	for _, c := range []struct{ addr, timeout, says string }{
-		{silent.Addr().String(), "200ms", "no answer from the admin server (admin.addr)"},
+		{silent.Addr().String(), "200ms", "no response from the admin server (admin.addr)"},
 		{gone.Addr().String(), "20s", "connection refused"},
-		{other.Listener.Addr().String(), "20s", `answers 200 OK, but not as kudos does: "hello"`},
+		{other.Listener.Addr().String(), "20s", `answered 200 OK, which is not a kudos readiness report: "hello"`},
 		{"127.0.0.1:0", "20s", "any free port"},
 	} {
 		began := time.Now()
@@ -125,8 +124,7 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestWhere has eight partitions (nine for the rankings, another topic) and three databases. Kafka's partition count
-// decides, whatever topics.partitions says.
+// TestWhere: Kafka's partition counts decide (9 for the rankings, another topic), whatever topics.partitions says.
 func TestWhere(t *testing.T) {
 	brokers := startKafka(t, kfake.SeedTopics(8, schema.TopicLikes), kfake.SeedTopics(9, schema.TopicTrending))
 	const server = "me:hunter2@tcp(a:3306)/kudos"

@@ -36,21 +36,21 @@ func (a *app) devCommands() []*cobra.Command {
 		Use:   "dev",
 		Short: "Run the whole system in this process, with nothing installed",
 		Long: `Run the whole system in this process, with nothing installed: a Kafka broker and a MySQL
-server, the topics and tables, every role as it runs in production, and likes that arrive by
-themselves, if you wish.
+server, the topics and tables, every role as it runs in production, and, with --simulate,
+simulated likes.
 
-It prints where everything listens and what to try: first of all the dashboard, a page to
-see it all work. --brokers and --mysql-dsn (or their settings) put real servers in the
-place of the embedded ones. It can stay on: logs are deleted up to what nobody needs any
-more, tables are compacted. The data of embedded servers goes on exit; --data-dir keeps it:
-Kafka's in files, from which MySQL is rebuilt at the next start. They are for development
-and no place for real likes.`,
+It prints the addresses and what to try; start with the dashboard, a page that shows the
+system at work. --brokers and --mysql-dsn (or their settings) replace the embedded servers
+by real ones. You can keep it running: log records that are no longer needed are deleted,
+and tables are compacted. The data of the embedded servers is deleted on exit. --data-dir
+keeps it: Kafka's in files, from which MySQL is rebuilt at the next start. The embedded
+servers are for development only; don't use them for real likes.`,
 		Example: `  kudos dev --simulate 2000
 
-  # Everything is there again the next time
+  # Keep the data across restarts
   kudos dev --data-dir ~/kudos-dev
 
-  # Any free ports, and a file that tells a script which, once all is up
+  # Any free ports; ready.json lists them once everything is up
   kudos dev --kafka-addr 127.0.0.1:0 --mysql-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 \
             --reader-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0 --ready-file ready.json
 
@@ -62,15 +62,15 @@ and no place for real likes.`,
 	f := cmd.Flags()
 	f.Float64Var(&flags.simulate, "simulate", 0, "simulated events per second")
 	f.StringVar(&flags.kafkaAddr, "kafka-addr", dev.BrokerAddress,
-		"where the embedded Kafka listens; port 0 takes a free one")
-	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DatabaseAddress, "where the embedded MySQL listens")
-	f.StringVar(&flags.dataDir, "data-dir", "", "directory that keeps the data of the embedded servers over a restart")
+		"listen address of the embedded Kafka; port 0 picks a free port")
+	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DatabaseAddress, "listen address of the embedded MySQL")
+	f.StringVar(&flags.dataDir, "data-dir", "", "directory that keeps the data of the embedded servers across restarts")
 	f.StringVar(&flags.readyFile, "ready-file", "",
-		"file that gets the addresses as JSON (kafka, mysql, http, reader, admin) once all is up")
+		"file for the addresses as JSON (kafka, mysql, http, reader, admin), written once everything is up")
 	settings := addSettings(cmd, brokersFlag, mysqlFlag,
-		shortFlag{"http-addr", "producer.http_addr", "where the producer takes likes"},
-		shortFlag{"reader-addr", "reader.http_addr", "where the reader answers, with its dashboard"},
-		shortFlag{"admin-addr", "admin.addr", "where the admin server listens"})
+		shortFlag{"http-addr", "producer.http_addr", "listen address of the producer"},
+		shortFlag{"reader-addr", "reader.http_addr", "listen address of the reader and its dashboard"},
+		shortFlag{"admin-addr", "admin.addr", "listen address of the admin server"})
 	return []*cobra.Command{settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		if err := flags.check(cmd, cfg); err != nil {
 			return usageError{err}
@@ -91,17 +91,17 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	refuse(realKafka(cfg) && given("kafka-addr"),
 		"--kafka-addr is for the embedded Kafka, but kafka.brokers is set (%s)", cfg.Origin("kafka.brokers"))
 	refuse(given("data-dir") && (realKafka(cfg) || realMySQL(cfg)),
-		"--data-dir is for the embedded Kafka and MySQL together; servers of your own keep their data themselves")
+		"--data-dir is for the embedded Kafka and MySQL together; real servers keep their own data")
 	refuse(realMySQL(cfg) && given("mysql-addr"),
 		"--mysql-addr is for the embedded MySQL, but %s is set (%s)", mysqlKey(cfg), cfg.Origin(mysqlKey(cfg)))
 	refuse(!realKafka(cfg) && (cfg.Kafka.TLS || cfg.Kafka.SASLMechanism != ""),
-		"kafka.tls and kafka.sasl_mechanism are for a Kafka of your own: give --brokers, or leave them out")
+		"kafka.tls and kafka.sasl_mechanism are for a real Kafka: set --brokers, or remove them")
 	refuse(!realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.OfMigrations().HasServer()),
-		"mysql.tls, mysql.migrate_dsn and mysql.migrate_shards are for a MySQL of your own: "+
-			"give --mysql-dsn, or leave them out")
+		"mysql.tls, mysql.migrate_dsn and mysql.migrate_shards are for a real MySQL: "+
+			"set --mysql-dsn, or remove them")
 	refuse(cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "",
-		"producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it "+
-			"prints have neither a name nor a certificate; start the roles by themselves")
+		"producer.auth and tls_cert do not work with kudos dev: its simulator, its dashboard and the commands that it "+
+			"prints use neither credentials nor TLS; start each role on its own")
 	if given("simulate") {
 		err := dev.CheckRate(f.simulate)
 		refuse(err != nil, "--simulate: %w", err)
@@ -113,7 +113,6 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 func realKafka(cfg *config.Loaded) bool { return cfg.Origin("kafka.brokers").Kind != "default" }
 func realMySQL(cfg *config.Loaded) bool { return cfg.MySQL.HasServer() }
 
-// mysqlKey is the setting that configures the database or databases.
 func mysqlKey(cfg *config.Loaded) string {
 	if cfg.MySQL.DSN == "" {
 		return "mysql.shards"
@@ -130,8 +129,7 @@ func mysqlKey(cfg *config.Loaded) string {
 //	DIR/running   exists while `kudos dev` runs; if it exists at the start, the last run was killed
 type devData struct {
 	dir string
-	// old: an earlier run left data. killed: that run was killed, so its last Kafka transaction may be only partly
-	// written.
+	// old: an earlier run left data. killed: that run was killed, so its last Kafka transaction may be partly written.
 	old, killed bool
 }
 
@@ -146,7 +144,7 @@ func openDevData(dir string) (data devData, close func() error, err error) {
 	case err != nil:
 		return data, nil, fmt.Errorf("data directory: locking %s: %w", lock.Path(), err)
 	case !locked:
-		return data, nil, fmt.Errorf("another kudos dev uses %s; end it, or give another --data-dir", dir)
+		return data, nil, fmt.Errorf("another kudos dev uses %s; stop it, or use another --data-dir", dir)
 	}
 	_, err = os.Stat(filepath.Join(data.path("kafka"), "meta.json"))
 	data.old = err == nil
@@ -176,14 +174,14 @@ func (d devData) explain(ctx context.Context, err error) error {
 	if err == nil || !d.killed || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("kudos dev was killed, and its broker's data in %s do not fit together: "+
+	return fmt.Errorf("kudos dev was killed, and its broker's data in %s is inconsistent: "+
 		"delete the directory and start again: %w", d.dir, err)
 }
 
 // check compares the parts of each partition's last transaction. The embedded broker writes commit markers one by one,
 // so a kill may have left only some of them.
 func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	log.Info("kudos dev was killed; checking what it left", "dir", d.dir)
+	log.Info("kudos dev was killed; checking its data", "dir", d.dir)
 	cl, err := cfg.Kafka.NewClient(log)
 	if err != nil {
 		return err
@@ -206,7 +204,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 			return err
 		}
 		if ok && committed != progress.NextOffset {
-			return fmt.Errorf("%s/%d stands at offset %d of %s, but the group has committed %d",
+			return fmt.Errorf("%s/%d is at offset %d of %s, but the group has committed %d",
 				schema.TopicState, p, progress.NextOffset, schema.TopicLikes, committed)
 		}
 		if err := checkLastUpdate(ctx, cl, p, progress.NextSeq); err != nil {
@@ -224,7 +222,7 @@ func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next 
 	}
 	return kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, at.NextOffset, func(c kafka.LogChunk) (bool, error) {
 		if len(c.Records) > 0 {
-			return false, fmt.Errorf("%s/%d goes on at offset %d, behind what the state table has published",
+			return false, fmt.Errorf("%s/%d has records from offset %d, after the state table's last update",
 				schema.TopicUpdates, partition, c.Records[0].Offset)
 		}
 		return c.Next < c.End, nil

@@ -43,11 +43,10 @@ func startDevProcess(t *testing.T, args ...string) *devProcess {
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	require.Eventually(t, func() bool {
 		return readAddresses(ready, &p.at) || len(p.ended) > 0
-	}, 3*time.Minute, 20*time.Millisecond, "kudos dev does not become ready; stderr:\n%s", p.out)
+	}, 3*time.Minute, 20*time.Millisecond, "kudos dev did not become ready; stderr:\n%s", p.out)
 	return p
 }
 
-// end sends a signal to the process and waits until it is gone.
 func (p *devProcess) end(t *testing.T, with os.Signal) error {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(with))
@@ -65,7 +64,7 @@ func TestDevAfterAKill(t *testing.T) {
 
 	second := startDevProcess(t, "--data-dir", dir)
 	if len(second.ended) > 0 { // one kill in a hundred
-		require.Contains(t, second.out.String(), dir+" do not fit together: delete the directory and start again")
+		require.Contains(t, second.out.String(), dir+" is inconsistent: delete the directory and start again")
 		return
 	}
 	waitGet(t, "http://"+second.at.Reader+postLikes, `"likes":1,`)
@@ -74,8 +73,8 @@ func TestDevAfterAKill(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "running"))
 }
 
-// TestDevSaysWhatToDoAboutATornTransaction makes the group's offset disagree with the state table.
-func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
+// TestDevExplainsATornTransaction makes the group's offset disagree with the state table.
+func TestDevExplainsATornTransaction(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := append([]string{"--data-dir", dir}, embedded...)
 	startDev(t, args...).end()
@@ -92,7 +91,7 @@ func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
 
 	fails(t, exitFailed, append([]string{"dev"}, args...),
-		dir+" do not fit together: delete the directory and start again", "the group has committed 12345")
+		dir+" is inconsistent: delete the directory and start again", "the group has committed 12345")
 }
 
 // soakVariable is the duration of TestDevSoak: 60m in `make nightly`.
@@ -103,7 +102,7 @@ const soakVariable = "KUDOS_TEST_SOAK"
 func TestDevSoak(t *testing.T) {
 	value := os.Getenv(soakVariable)
 	if value == "" {
-		t.Skipf("takes long: set %s to a duration, such as 60m", soakVariable)
+		t.Skipf("slow test: set %s to a duration, such as 60m, to run it", soakVariable)
 	}
 	length, err := time.ParseDuration(value)
 	require.NoError(t, err, soakVariable)
@@ -135,5 +134,5 @@ func TestDevSoak(t *testing.T) {
 	first, last := bench.StatOf(samples[:few]).Median, bench.StatOf(samples[len(samples)-few:]).Median
 	growth := 100 * (last - first) / first
 	t.Logf("from %.0f to %.0f MiB: %+.1f %%", first, last, growth)
-	require.LessOrEqual(t, growth, 5.0, "percent that resident memory grew by after %s", warm)
+	require.LessOrEqual(t, growth, 5.0, "growth of resident memory after %s, in percent", warm)
 }

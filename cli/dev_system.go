@@ -48,8 +48,7 @@ type devSystem struct {
 }
 
 const (
-	// devReadyTimeout bounds the start, which takes seconds on a slow machine.
-	devReadyTimeout = 2 * time.Minute
+	devReadyTimeout = 2 * time.Minute // of the start, which takes seconds on a slow machine
 	devReadyPoll    = 20 * time.Millisecond
 	// devCacheBytes and devBufferBytes are enough for the simulator's load. Three roles share a laptop here, and larger
 	// caches would take an hour to fill.
@@ -139,7 +138,7 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	for _, one := range d.cfg.MySQL.Each() {
 		dsn, err := mysql.ParseDSN(one.DSN)
 		if err != nil {
-			return servers, errors.New("mysql.dsn cannot be read") // the driver's error may contain the password
+			return servers, errors.New("mysql.dsn cannot be parsed") // the driver's error may contain the password
 		}
 		addresses = append(addresses, dsn.Addr)
 	}
@@ -195,7 +194,6 @@ func (d *devSystem) useDatabase(database *dev.Database) error {
 	return nil
 }
 
-// runRoles sets up topics and tables, and runs every role as in production.
 func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err := d.setUp(ctx); err != nil {
 		return err
@@ -251,8 +249,7 @@ func listen(ctx context.Context, role, address, flag string) (net.Listener, erro
 	return ln, nil
 }
 
-// addLikeButton tells the reader the producer's address, for the like button on its page, and allows that page's origin
-// at the producer.
+// addLikeButton gives the reader's page a like button: the producer's address, and its origin allowed at the producer.
 func (d *devSystem) addLikeButton(producer, reader net.Addr) {
 	if d.cfg.Reader.ProducerURL != "" {
 		return
@@ -302,7 +299,6 @@ func waitUp(ctx context.Context, checks []admin.Check, servers ...interface{ Add
 	return nil
 }
 
-// show prints the addresses, then the status until ctx ends.
 func (d *devSystem) show(ctx context.Context) (err error) {
 	if ctx.Err() != nil {
 		return nil
@@ -314,7 +310,7 @@ func (d *devSystem) show(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, dev.RemoveReady(path)) }()
 	}
 	if err := d.banner.Print(d.console); err != nil {
-		return fmt.Errorf("print where everything listens: %w", err)
+		return fmt.Errorf("printing the addresses: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if d.flags.simulate > 0 {

@@ -25,7 +25,6 @@ import (
 	"kudos/sql"
 )
 
-// devArgs run `kudos dev` on free ports; embedded are the flags of the embedded servers.
 var (
 	devArgs  = strings.Fields("dev --http-addr 127.0.0.1:0 --reader-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
 	embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
@@ -51,7 +50,7 @@ func startDev(t *testing.T, args ...string) *devRun {
 	t.Setenv("TMPDIR", d.temp) // the state directory is created there
 	d.running = start(t, slices.Concat(devArgs, []string{"--ready-file", d.ready}, args)...)
 	require.Eventually(t, func() bool { return readAddresses(d.ready, &d.Addresses) }, time.Minute, 20*time.Millisecond,
-		"kudos dev does not become ready; stderr:\n%s", &d.stderr)
+		"kudos dev did not become ready; stderr:\n%s", &d.stderr)
 	return d
 }
 
@@ -67,7 +66,7 @@ func (d *devRun) end() {
 	warnings := slices.Collect(strings.Lines(d.stderr.String()))
 	if d.unavailable {
 		require.Len(d.t, warnings, 1, "%s", &d.stderr)
-		require.Contains(d.t, warnings[0], "likes over time cannot be answered")
+		require.Contains(d.t, warnings[0], "cannot read likes over time from MySQL")
 	} else {
 		require.Empty(d.t, warnings)
 	}
@@ -75,10 +74,9 @@ func (d *devRun) end() {
 	require.NoFileExists(d.t, d.ready)
 	left, err := filepath.Glob(filepath.Join(d.temp, "kudos-dev-*"))
 	require.NoError(d.t, err)
-	require.Empty(d.t, left, "the directory of the state tables is left behind")
+	require.Empty(d.t, left, "the state directory was not removed")
 }
 
-// shows waits until the reader's response contains parts.
 func (d *devRun) shows(path string, parts ...string) {
 	d.t.Helper()
 	unavailable := waitGet(d.t, "http://"+d.Reader+path, parts...)
@@ -126,7 +124,7 @@ func TestDevCountsALike(t *testing.T) {
 		err := db.QueryRow("SELECT COALESCE(SUM(count), 0) FROM like_count WHERE post_id = " + post).Scan(&ours)
 		return err == nil && ours == 1 &&
 			db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
-	}, time.Minute, 50*time.Millisecond, "the like is not counted")
+	}, time.Minute, 50*time.Millisecond, "the like was not counted")
 	row := regexp.MustCompile(`(?m)^ +1 +(new|=) +` + post + ` +1$`) // the window may have moved by a minute
 	for _, window := range []string{"10m", "1h", "24h", "day", "all"} {
 		require.Eventually(t, func() bool {
@@ -146,15 +144,15 @@ func TestDevCountsALike(t *testing.T) {
 	d.end()
 }
 
-func TestDevRefusesSettings(t *testing.T) {
-	const nobody = "are not for kudos dev" // what it prints would not work with credentials
+func TestDevRejectsSettings(t *testing.T) {
+	const nobody = "do not work with kudos dev" // what it prints would not work with credentials
 	usedWrongly(t, "dev", map[string]string{
 		"--brokers a:1 --kafka-addr b:2":                                      "kafka.brokers is set (flag --brokers)",
 		"--mysql-dsn root@tcp(db:3306)/kudos --mysql-addr b:2":                "mysql.dsn is set (flag --mysql-dsn)",
 		"--set kafka.tls=true":                                                "kafka.tls",
 		"--set mysql.tls=true":                                                "mysql.tls",
 		"--set mysql.shards=root@tcp(a:1)/k,root@tcp(b:1)/k --mysql-addr b:2": "mysql.shards is set (flag --set)",
-		"--set mysql.migrate_shards=root@tcp(a:3306)/kudos":                   "mysql.migrate_shards are for a MySQL",
+		"--set mysql.migrate_shards=root@tcp(a:3306)/kudos":                   "mysql.migrate_shards are for a real",
 		"--simulate -1":                                    "--simulate",
 		"--brokers a:1 --data-dir d":                       "--data-dir is for the embedded Kafka and MySQL",
 		"--mysql-dsn root@tcp(db:3306)/kudos --data-dir d": "--data-dir is for the embedded Kafka and MySQL",
@@ -173,11 +171,11 @@ func TestDevRanksQuickly(t *testing.T) {
 		"embedded": {nil, func(o *ranker.Options) {
 			o.AllowedLateness, o.IdleAfter, o.EmitInterval, o.TopN = 0, 2*time.Second, 5*time.Second, 20
 		}},
-		"set": {
+		"explicit settings": {
 			map[string]config.Flag{"ranker.allowed_lateness": {Value: "2m"}, "ranker.idle_after": {Value: "7s"}},
 			func(o *ranker.Options) { o.IdleAfter, o.EmitInterval, o.TopN = 7*time.Second, 5*time.Second, 20 },
 		},
-		"a Kafka of your own": {map[string]config.Flag{"kafka.brokers": {Value: "a:1"}}, func(*ranker.Options) {}},
+		"external Kafka": {map[string]config.Flag{"kafka.brokers": {Value: "a:1"}}, func(*ranker.Options) {}},
 	} {
 		cfg, err := config.Load(config.Sources{Flags: c.flags})
 		require.NoError(t, err)
@@ -208,7 +206,6 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 	first.end()
 }
 
-// TestDevKeepsItsData: counts survive a restart, and counting continues.
 func TestDevKeepsItsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	likedAt := fmt.Sprint("&time_ms=", time.Now().UnixMilli()) // the same for both likes: analytics counts by hour
@@ -264,7 +261,6 @@ func TestDevShowsMillionsOfLikes(t *testing.T) {
 	require.Contains(t, out.String(), "likes counted 2,000,000")
 }
 
-// TestForgetOnTheWholeSystem runs the commands, down to MySQL.
 func TestForgetOnTheWholeSystem(t *testing.T) {
 	d := startDev(t, embedded...)
 	defer d.end()
@@ -286,11 +282,11 @@ func TestForgetOnTheWholeSystem(t *testing.T) {
 
 	stdout, _ := done(t, "forget", "post", "42", "--dry-run", "--brokers", d.Kafka)
 	require.Contains(t, stdout, "post 42: 2 likes and 1 dislike would be withdrawn; nothing was changed\n")
-	require.Contains(t, stdout, "  latest-like-action-table (3 records, with user ids)\n    who has or had a reaction")
+	require.Contains(t, stdout, "  latest-like-action-table (3 records, with user ids)\n    users who have or had")
 
 	stdout, _ = done(t, "forget", "user", "7", "99", "--brokers", d.Kafka)
 	require.Regexp(t, `^user 7, 99: withdrew 2 likes and 0 dislikes in \S+; nothing is left\n`, stdout)
-	require.Contains(t, stdout, "  likes (with user ids)\n    the events themselves, withdrawals included\n"+
+	require.Contains(t, stdout, "  likes (with user ids)\n    the events themselves, including the withdrawals\n"+
 		"    kept for 7 days from now")
 	require.Contains(t, stdout, "  likes.dlt (0 records, no user ids)\n")
 	require.Contains(t, stdout, "  like-updates (no user ids)\n")
@@ -305,15 +301,15 @@ func TestForgetOnTheWholeSystem(t *testing.T) {
 	waitCounts("43:1,0")
 }
 
-func TestForgetIsUsedRightly(t *testing.T) {
+func TestForgetChecksItsArguments(t *testing.T) {
 	brokers := likesBroker(t)
 	usedWrongly(t, "forget", map[string]string{
 		"":                                "kudos forget needs a command",
 		"page 42":                         `unknown command "page"`,
 		"post":                            "kudos forget post takes the ids of posts; none was given",
-		"post 42 0":                       `"0" is no post id: a whole number from 1 to 2^64-1`,
-		"user 42 x":                       `"x" is no user id`,
-		"user 18446744073709551616":       "is no user id",
+		"post 42 0":                       `"0" is not a post id: a whole number from 1 to 2^64-1`,
+		"user 42 x":                       `"x" is not a user id`,
+		"user 18446744073709551616":       "is not a user id",
 		"post 42 --timeout 0s":            "timeout must be above zero",
 		"post 42 --timeout soon":          "invalid argument",
 		"post 42 --set kafka.borkers=a:1": "kafka.borkers",

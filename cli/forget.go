@@ -14,31 +14,31 @@ import (
 
 const forgetLong = `
 
-Each reaction that stands is withdrawn by an event as a user's own would be, so counts,
-rankings and copies follow by themselves. Then it waits until the processors have
-counted all of it, and looks whether anything is left: reactions that came meanwhile are
-withdrawn, too, a few times. Stop what writes them before, which is your product's part:
-kudos keeps no list of what may not be liked.
+Each current reaction is withdrawn by an event, like one that the user would send, so
+counts, rankings and views follow. Then it waits until the processors have counted all
+events, and checks whether any reaction is left: those that arrived in the meantime are
+withdrawn, too, up to a few times. Before you run it, stop your product from writing new
+ones: kudos does not reject likes of these posts or users.
 
-In the end it says what remains, where and for how long: Kafka keeps the events for the
-retention of their topic, and a record that there is no reaction now stays for good.
+At the end it reports what remains, where and for how long: Kafka keeps the events for
+the retention of their topic, and the record "no reaction" is kept indefinitely.
 
-It can be stopped at any point and run again; what is withdrawn already is left as it
-is. Exit code 0 only if nothing is left, or after a --dry-run, which changes nothing.`
+It can be stopped at any point and run again; reactions already withdrawn are skipped.
+Exit code 0 only if nothing is left, or after a --dry-run, which changes nothing.`
 
 func (a *app) forgetCommand() *cobra.Command {
 	return group("forget", "Withdraw all reactions to a post, or of a user",
 		a.forgetRun(forget.Post, &cobra.Command{
 			Use:   "post ID…",
-			Short: "Withdraw all reactions to posts, for when they are deleted",
-			Long:  `Withdraw all reactions to posts, for when they are deleted.` + forgetLong,
+			Short: "Withdraw all reactions to deleted posts",
+			Long:  `Withdraw all reactions to deleted posts.` + forgetLong,
 			Example: `  kudos forget post 42 --dry-run --brokers kafka:9092
   kudos forget post 42 4711 --brokers kafka:9092`,
 		}),
 		a.forgetRun(forget.User, &cobra.Command{
 			Use:   "user ID…",
-			Short: "Withdraw all reactions of users, for when they are erased",
-			Long: `Withdraw all reactions of users, for when they are erased. Reads all of the state table.` +
+			Short: "Withdraw all reactions of deleted users",
+			Long: `Withdraw all reactions of deleted users. Reads the whole state table.` +
 				forgetLong,
 			Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
   kudos forget user 7 --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
@@ -52,7 +52,7 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 		opts.IDs, err = parseIDs(cmd.CommandPath(), string(kind), args)
 		return err
 	}
-	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would be withdrawn")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only report what would be withdrawn")
 	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout,
 		"how long to wait for the processors to count what was withdrawn")
 	out := addOutput(cmd)
@@ -66,7 +66,6 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 	})
 }
 
-// forgottenText reports the result, also of a run that did not finish.
 func forgottenText(r *forget.Report) string {
 	whom := fmt.Sprintf("%s %s", r.Kind, strings.Join(r.IDs, ", "))
 	var text strings.Builder
@@ -78,7 +77,7 @@ func forgottenText(r *forget.Report) string {
 	case r.Complete:
 		fmt.Fprintf(&text, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took(r.Seconds))
 	default:
-		fmt.Fprintf(&text, "%s: withdrew %s in %s; when it ended, %s stood\n",
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; %s are left\n",
 			whom, reactions(r.Withdrawn), took(r.Seconds), reactions(r.Left))
 	}
 	if len(r.Remains) > 0 {

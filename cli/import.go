@@ -17,32 +17,32 @@ const stdinRejects = "stdin.rejects"
 func (a *app) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
-		Short: "Bring likes from a file into Kafka",
-		Long: `Bring likes from a file, or from standard input (-), into Kafka.
+		Short: "Import likes from a file into Kafka",
+		Long: `Import likes from a file, or from standard input (-), into Kafka.
 
-CSV begins with a header that names its columns, in any order:
+CSV starts with a header that names its columns, in any order:
   post_id, user_id   whole numbers, 1 to 2^64-1
-  action             LIKE, UNLIKE or DISLIKE; true and false are LIKE and UNLIKE
-  time_ms            when, in Unix milliseconds; may miss: the time of arrival
-  region             ISO 3166 ("US", "US-CA"); may miss
-NDJSON has one object a line with the same names. Either may be compressed with gzip.
+  action             LIKE, UNLIKE or DISLIKE; true and false mean LIKE and UNLIKE
+  time_ms            event time in Unix milliseconds; optional, default: the arrival time
+  region             ISO 3166 ("US", "US-CA"); optional
+NDJSON has one object per line, with the same names. Either may be compressed with gzip.
 
-An event carries the wanted state, so an import that broke off is simply done again:
-with time_ms in it, an event that arrives twice counts once.
+Events set the desired state, so you can simply repeat an import that was interrupted:
+with time_ms, an event that arrives twice counts once.
 
-Lines that are no events go to the rejects file, with line number and reason, and the
-exit code is 1; all others are imported.`,
+Invalid lines are written to the rejects file, with line number and reason; all others
+are imported. If there are invalid lines, the exit code is 1.`,
 		Example: `  kudos import likes.csv.gz --brokers kafka:9092
   zcat ratings.csv.gz | ./to-likes | kudos import - --output json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("import takes one FILE, or - for standard input; %d were given", len(args))
+				return fmt.Errorf("import takes one FILE, or - for standard input; got %d", len(args))
 			}
 			return nil
 		},
 	}
-	format := cmd.Flags().String("format", string(importer.Auto), "csv, ndjson, or auto: by the first byte")
-	rejects := cmd.Flags().String("rejects", "", "file for the lines that are no events (default FILE.rejects)")
+	format := cmd.Flags().String("format", string(importer.Auto), "csv, ndjson, or auto: detect it by the first byte")
+	rejects := cmd.Flags().String("rejects", "", "file for invalid lines (default FILE.rejects)")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, args []string) (err error) {
 		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout()}
@@ -90,7 +90,7 @@ func summaryText(s importer.Summary) string {
 	text := fmt.Sprintf("%s: %d lines read, %d events in Kafka, %d rejected, %d not acknowledged, in %s\n",
 		s.Source, s.Lines, s.Acknowledged, s.Rejected, s.NotAcknowledged, took(s.Seconds))
 	if s.UnknownRegions > 0 {
-		text += fmt.Sprintf("%d of them have a region that is none; they count under ZZ\n", s.UnknownRegions)
+		text += fmt.Sprintf("%d of them have an invalid region; they count under ZZ\n", s.UnknownRegions)
 	}
 	return text
 }

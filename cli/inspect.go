@@ -62,10 +62,10 @@ func (a *app) versionCommand() *cobra.Command {
 func (a *app) whereCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "where POST|REGION/WINDOW…",
-		Short: "Say in which partition and on which MySQL server a post is",
-		Long: `Say in which partition and on which MySQL server the counts of a post are, or a ranking
-(REGION/WINDOW, such as DE/1h or global/day). Kafka is asked how many partitions there
-are; MySQL is not asked. How a program finds it by itself: docs/reading.md.`,
+		Short: "Show the partition and the MySQL server of a post",
+		Long: `Show the partition and the MySQL server that have the counts of a post, or a ranking
+(REGION/WINDOW, such as DE/1h or global/day). It asks Kafka for the number of partitions
+and does not connect to MySQL. docs/reading.md explains how a program can compute it.`,
 		Example: `  kudos where 42 4711 --config kudos.yaml
   kudos where global/1h --output json --config kudos.yaml | jq -r '.[].server'`,
 		Args: cobra.MinimumNArgs(1),
@@ -115,7 +115,6 @@ func parseKeys(args []string) ([]located, error) {
 	return keys, errors.Join(errs...)
 }
 
-// locate looks up the partition counts in Kafka and derives each key's partition, shard and server.
 func locate(ctx context.Context, cfg *config.Loaded, keys []located, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
@@ -152,22 +151,22 @@ const HealthTimeout = 5 * time.Second
 func (a *app) healthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a role on this machine whether it is ready",
-		Long: `Ask the role that runs on this machine whether it is ready: GET /readyz at admin.addr, for
-where there is no shell and no HTTP client, as in kudos' own image. Exit code 0 if it is;
-otherwise 1, and what is not ready, why, and what helps.
+		Short: "Check whether a role on this machine is ready",
+		Long: `Check whether the role on this machine is ready: GET /readyz at admin.addr, for images
+without a shell and HTTP client, such as kudos' own. Exit code 0 if it is ready; otherwise
+1, and it prints what is not ready, why, and what to do.
 
-It finds the role by admin.addr, so give it the settings that the role has. It tells
-whether there is work that cannot be done, which a restart seldom mends: to find out
-whether a process still lives, look at /livez.`,
+It finds the role by admin.addr, so use the same settings as the role. Not ready means that
+some work cannot be done, which a restart rarely fixes. To check whether the process is
+alive, use /livez.`,
 		Example: `  kudos health
   kudos health --admin-addr 127.0.0.1:9091
 
   # In docker-compose.yml
   healthcheck: {test: ["CMD", "/usr/local/bin/kudos", "health"]}`,
 	}
-	timeout := cmd.Flags().Duration("timeout", HealthTimeout, "longest wait for the answer")
-	admins := shortFlag{"admin-addr", "admin.addr", "where the role's admin server listens"}
+	timeout := cmd.Flags().Duration("timeout", HealthTimeout, "maximum time to wait for the response")
+	admins := shortFlag{"admin-addr", "admin.addr", "listen address of the role's admin server"}
 	return addSettings(cmd, admins).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		if *timeout <= 0 {
 			return usageError{fmt.Errorf("--timeout %s: must be above zero", *timeout)}
@@ -189,8 +188,8 @@ func (a *app) configCommand() *cobra.Command {
 		Long: `Show every setting as the other commands would see it, and where its value came
 from: flag, env, file or default. Passwords are masked.
 
-config/kudos.example.yaml in the source says what each setting is for. A setting is
-given in a file (--config), in the environment (kafka.client_id is
+config/kudos.example.yaml in the source explains each setting. You can set it in
+a file (--config), in the environment (kafka.client_id is
 KUDOS_KAFKA_CLIENT_ID) or by flag (--set kafka.client_id=likes).`,
 		Example: `  kudos config --config kudos.yaml
   kudos config --output json | jq '.[] | select(.from != "default")'`,

@@ -23,10 +23,8 @@ import (
 )
 
 type role interface {
-	// Run blocks until ctx ends or the role fails, and leaves nothing running.
-	Run(ctx context.Context) error
-	// Ready returns nil, or the reason why the role cannot work at the moment.
-	Ready() error
+	Run(ctx context.Context) error // blocks until ctx ends or the role fails, and leaves nothing running
+	Ready() error                  // nil, or the reason why the role cannot work at the moment
 }
 
 // traceTimeout bounds the flush of the remaining traces at shutdown.
@@ -60,8 +58,7 @@ type namedRole struct {
 	role
 }
 
-// checksOf returns the readiness checks of a process: one for each role, and one that fails once a signal has ended
-// ctx.
+// checksOf returns the readiness checks of a process: one per role, and one that fails once a signal has ended ctx.
 func checksOf(ctx context.Context, roles ...namedRole) []admin.Check {
 	var checks []admin.Check
 	for _, r := range roles {
@@ -86,15 +83,14 @@ func observe(cfg *config.Config) *prometheus.Registry {
 	return reg
 }
 
-// checkConnections reads the TLS and credential files before the role starts, and warns if a password is sent in the
-// clear.
+// checkConnections reads the TLS and credential files before the role starts and warns of a password sent in the clear.
 func checkConnections(cfg *config.Config, log *slog.Logger) error {
 	if err := errors.Join(cfg.Kafka.CheckFiles(), cfg.MySQL.CheckFiles()); err != nil {
 		return usageError{err}
 	}
 	if cfg.Kafka.PasswordReadable() {
 		log.Warn("kafka.sasl_mechanism is PLAIN and kafka.tls is false: " +
-			"whoever is on the way to Kafka can read the password; set kafka.tls, or a SCRAM mechanism")
+			"the password is sent in the clear; set kafka.tls to true, or use a SCRAM mechanism")
 	}
 	return nil
 }
@@ -131,8 +127,7 @@ func collectMoreOften() {
 	}
 }
 
-// signalContext returns a context that SIGINT or SIGTERM cancels. Work in flight then finishes, within the configured
-// timeouts; a second signal calls exit at once.
+// signalContext returns a context that SIGINT or SIGTERM cancels, to end gracefully. A second signal calls exit.
 func signalContext(stderr io.Writer, exit func(code int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -144,7 +139,7 @@ func signalContext(stderr io.Writer, exit func(code int)) (ctx context.Context, 
 				exit(exitFailed)
 				return
 			}
-			fmt.Fprintf(stderr, "kudos: %s: finishing what is in hand; once more to exit at once\n", sig)
+			fmt.Fprintf(stderr, "kudos: %s: shutting down; press Ctrl-C again to exit immediately\n", sig)
 			cancel(fmt.Errorf("stopped by signal: %s", sig))
 		}
 	})

@@ -18,12 +18,12 @@ import (
 func (a *app) excludeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exclude POST…",
-		Short: "Take posts out of rankings",
-		Long: `Take posts out of rankings and leaderboards, all regions and windows. Rankers do it as soon
-as they read of it, and write those rankings anew. Likes go on being counted: "kudos
-ranker include" puts a post back with all it has.
+		Short: "Exclude posts from rankings",
+		Long: `Exclude posts from rankings and leaderboards, in all regions and windows. Rankers apply it
+as soon as they read it, and rewrite those rankings. Likes are still counted: "kudos ranker
+include" puts a post back with all of its likes.
 
-It ends when Kafka has all of it. Doing it again does no harm.`,
+It returns once Kafka has acknowledged everything. Repeating it is harmless.`,
 		Example: `  kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
 	}
 	return a.exclusionRun(cmd, true, "excluded from rankings")
@@ -32,9 +32,9 @@ It ends when Kafka has all of it. Doing it again does no harm.`,
 func (a *app) includeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "include POST…",
-		Short: "Put posts back into rankings",
-		Long: `Put posts back that "kudos ranker exclude" took out of rankings. It ends when Kafka has all
-of it. Doing it again does no harm, nor does it where a post was not excluded.`,
+		Short: "Include excluded posts in rankings again",
+		Long: `Include posts again that "kudos ranker exclude" has excluded from rankings. It returns once
+Kafka has acknowledged everything. Repeating it is harmless, also for posts not excluded.`,
 		Example: `  kudos ranker include 42 --reason 'appeal of 3 March' --brokers kafka:9092`,
 	}
 	return a.exclusionRun(cmd, false, "back in rankings")
@@ -46,7 +46,7 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 		posts, err = parseIDs(cmd.Name(), "post", args)
 		return err
 	}
-	reason := cmd.Flags().String("reason", "", "why, for people")
+	reason := cmd.Flags().String("reason", "", "reason, for people to read")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		e := schema.Exclusion{Excluded: excluded, Reason: *reason}
@@ -77,7 +77,7 @@ func parseIDs(command, kind string, args []string) ([]uint64, error) {
 	for _, arg := range args {
 		id, err := strconv.ParseUint(arg, 10, 64)
 		if err != nil || id == 0 {
-			errs = append(errs, fmt.Errorf("%q is no %s id: a whole number from 1 to 2^64-1", arg, kind))
+			errs = append(errs, fmt.Errorf("%q is not a %s id: a whole number from 1 to 2^64-1", arg, kind))
 			continue
 		}
 		if !seen[id] {
@@ -91,8 +91,8 @@ func parseIDs(command, kind string, args []string) ([]uint64, error) {
 func (a *app) exclusionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exclusions",
-		Short: "List the posts that are taken out of rankings",
-		Long:  `List the posts that are taken out of rankings now, with the reason that was given and when.`,
+		Short: "List the posts that are excluded from rankings",
+		Long:  `List the posts that are currently excluded from rankings, with time and reason.`,
 		Example: `  kudos ranker exclusions --brokers kafka:9092
   kudos ranker exclusions --output json | jq -r '.[].post_id'`,
 	}
@@ -131,22 +131,22 @@ func oneLine(text string) string {
 func (a *app) rankerResetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Have rankings made anew from like-updates",
-		Long: `Delete what the rankers have made for themselves (their state tables, trending-local and the
-positions of their groups), so that they begin anew with what like-updates holds: all of the
-last 7 days, and of each post the last update. That is the remedy where their state does not
-belong to like-updates any more. Rankings that were written stay, and so do exclusions.
+		Short: "Rebuild rankings from like-updates",
+		Long: `Delete the rankers' own state (their state tables, trending-local and the offsets of their
+groups), so that they restart from what like-updates holds: all updates of the last 7 days,
+and the last update of each post. Use it if their state no longer belongs to like-updates.
+Rankings that have been written stay, and so do exclusions.
 
-It refuses while a ranker runs. It can be stopped at any point and run again.`,
+It refuses to run while a ranker runs. It can be stopped at any point and run again.`,
 		Example: `  kudos ranker reset --yes --brokers kafka:9092 && kudos topics apply --brokers kafka:9092`,
 	}
-	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		if !*yes && !isTerminal(a.stdin) {
-			return usageError{errors.New("nobody is here to say yes: give --yes")}
+			return usageError{errors.New("standard input is not a terminal: use --yes")}
 		}
 		person := a.person("text", *yes)
-		agreed, err := person.Agree("The rankers' state is deleted, and made anew from like-updates. Go on?")
+		agreed, err := person.Agree("This deletes the rankers' state; they rebuild it from like-updates. Continue?")
 		if err != nil || !agreed {
 			return err
 		}
@@ -155,6 +155,6 @@ It refuses while a ranker runs. It can be stopped at any point and run again.`,
 		if err := ranker.Reset(ctx, cfg.Kafka, quietLogger(cfg, a.stderr)); err != nil {
 			return err
 		}
-		return person.Say("the rankers' state is gone; next: kudos topics apply, then start the rankers")
+		return person.Say("the rankers' state is deleted; next: run kudos topics apply, then start the rankers")
 	})
 }

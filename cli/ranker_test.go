@@ -13,8 +13,7 @@ import (
 	"kudos/schema"
 )
 
-// TestRankerNeedsNoMySQL: without MySQL, rankings are only in Kafka, and one log line says so. It also covers stop and
-// reset.
+// TestRankerNeedsNoMySQL: without it, rankings are only in Kafka, and one log line says so. Also covers stop and reset.
 func TestRankerNeedsNoMySQL(t *testing.T) {
 	brokers := startKafka(t)
 	const settings = " --set topics.partitions=2 --set topics.replication_factor=1"
@@ -72,16 +71,15 @@ func TestExcludeListInclude(t *testing.T) {
 	require.WithinDuration(t, time.Now(), list[0].ExcludedAt, time.Minute)
 }
 
-// TestExcludeSendsNothingIfAnIdIsNone: with one invalid id, no record is sent, not even for valid ids.
-func TestExcludeSendsNothingIfAnIdIsNone(t *testing.T) {
+func TestExcludeSendsNothingIfAnIDIsInvalid(t *testing.T) {
 	brokers := startKafka(t, kfake.SeedTopics(1, schema.TopicExclusions))
 	for _, command := range []string{"exclude", "include"} {
 		usedWrongly(t, "ranker "+command+" --brokers "+brokers, map[string]string{
 			"":                        command + " takes the ids of posts; none was given",
-			"42 0":                    `"0" is no post id: a whole number from 1 to 2^64-1`,
-			"42 18446744073709551616": `"18446744073709551616" is no post id`,
-			"42 x y":                  `"y" is no post id`,
-			"42 4.5":                  `"4.5" is no post id`,
+			"42 0":                    `"0" is not a post id: a whole number from 1 to 2^64-1`,
+			"42 18446744073709551616": `"18446744073709551616" is not a post id`,
+			"42 x y":                  `"y" is not a post id`,
+			"42 4.5":                  `"4.5" is not a post id`,
 			"42 --colour red":         "unknown flag: --colour",
 			"0":                       "kudos ranker " + command + " --help",
 		})
@@ -94,6 +92,6 @@ func TestExclusionsNeedTheirTopic(t *testing.T) {
 	brokers := likesBroker(t)
 	for _, args := range []string{"exclude 42", "include 42", "exclusions"} {
 		fails(t, exitFailed, strings.Fields("ranker "+args+" --brokers "+brokers),
-			"topic trending-exclusions does not exist on ["+brokers+`]; create the topics with "kudos topics apply"`)
+			"topic trending-exclusions does not exist on ["+brokers+"]; run `kudos topics apply`")
 	}
 }

@@ -16,37 +16,37 @@ import (
 	"kudos/sql"
 )
 
-const rebuildLong = `Make like_count, like_hourly and applied_offset anew from the state table, which says
-who likes what. Processors keep running. The new tables are built beside the present
-ones; the difference is shown, and after a yes all three are put in place at once, at
-an earlier position, from which the processors catch up. The old ones are kept as
+const rebuildLong = `Rebuild like_count, like_hourly and applied_offset from the state table, which has all
+reactions. Processors keep running. The new tables are built next to the current ones;
+the difference is shown, and once you confirm, all three are swapped in at once, at an
+earlier position, from which the processors catch up. The old ones are kept as
 …_before_rebuild until the next rebuild.
 
-  --updates      first make like-updates anew from the state table, for when that topic
-                 was lost. Delete it if it is not empty, run "kudos topics apply".
-  --from-events  before that make the state table anew from likes, for when it was lost.
+  --updates      first rebuilds like-updates from the state table, if that topic was
+                 lost. Delete it if it is not empty, and run "kudos topics apply".
+  --from-events  before that, rebuilds the state table from likes, if it was lost.
                  Refused if likes has lost its start; like-updates must be empty.
 
-  --accept-loss  makes nothing anew: where the next events are gone from likes (deleted
-                 before they were folded, cut off by an unclean leader election, the topic
-                 made anew), the processors are to go on with those that are left. What
-                 was counted stays counted.
+  --accept-loss  rebuilds nothing: if the next events are missing in likes (deleted
+                 before they were folded, truncated by an unclean leader election, or the
+                 topic was recreated), the processors continue with the events that are
+                 left. What was counted stays counted.
 
-  --offsets      makes nothing anew, either: commits again the offset that the state table
-                 stands at, where somebody reset the group latest-like-action, or Kafka
-                 lost its offset. Works whatever likes still holds.
+  --offsets      rebuilds nothing: commits the offset that the state table is at again, if
+                 somebody reset the group latest-like-action, or Kafka lost its offset.
+                 Works regardless of what likes still holds.
 
-Those four write to Kafka: stop all processors before, start them after.
+These four write to Kafka: stop all processors before, and start them afterwards.
 
-It can be stopped at any point and run again: a database in MySQL changes in one step,
-and a partition of the topics in one transaction; what was done already is left as it is.
-Of mysql.shards all databases are made anew, one after the other.
-Its user in MySQL is that of mysql.migrate_dsn, if there is one.`
+It can be stopped at any point and run again: each MySQL database changes in one step, and
+each partition of the topics in one transaction; what is already done is left as it is.
+With mysql.shards, all databases are rebuilt, one after the other.
+It connects to MySQL as the user of mysql.migrate_dsn, if that is set.`
 
 func (a *app) rebuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Make the counts in MySQL anew, or what they are made from",
+		Short: "Rebuild the counts in MySQL, or the topics they come from",
 		Long:  rebuildLong,
 		Example: `  kudos rebuild --dry-run --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos rebuild --yes --config kudos.yaml
@@ -59,11 +59,11 @@ func (a *app) rebuildCommand() *cobra.Command {
 	for _, d := range depths {
 		f.Bool(d.flag, false, d.usage)
 	}
-	yes := f.Bool("yes", false, "do not ask")
+	yes := f.Bool("yes", false, "do not ask for confirmation")
 	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
 	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
 	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout,
-		"how long Kafka leaves the transaction of a partition open")
+		"how long Kafka keeps the transaction of a partition open")
 	cmd.MarkFlagsMutuallyExclusive("updates", "from-events", "accept-loss", "offsets")
 	addAuditFlags(cmd, &opts.Audit)
 	out := addOutput(cmd)
@@ -77,7 +77,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		}
 		asks := !*yes && !opts.DryRun
 		if asks && !isTerminal(a.stdin) {
-			err = errors.New("nobody is here to say yes: give --yes, or --dry-run to see what would be done")
+			err = errors.New("standard input is not a terminal: use --yes, or --dry-run to see what would be done")
 		}
 		if err := errors.Join(err, cfg.RequireMySQL(), opts.Validate()); err != nil {
 			return usageError{err}
@@ -102,10 +102,10 @@ var depths = []struct {
 	depth rebuild.Depth
 	usage string
 }{
-	{"updates", rebuild.Updates, "make like-updates anew from the state table, too"},
-	{"from-events", rebuild.Events, "make the state table anew from likes, and like-updates from that, too"},
-	{"accept-loss", rebuild.Loss, "go on without the events that are gone from likes; make nothing anew"},
-	{"offsets", rebuild.Offsets, "commit again the offset that the state table stands at; make nothing anew"},
+	{"updates", rebuild.Updates, "also rebuild like-updates from the state table"},
+	{"from-events", rebuild.Events, "also rebuild the state table from likes, and like-updates from that"},
+	{"accept-loss", rebuild.Loss, "continue without the events that are missing in likes; rebuild nothing"},
+	{"offsets", rebuild.Offsets, "commit the offset that the state table is at again; rebuild nothing"},
 }
 
 type person struct {
@@ -142,7 +142,7 @@ func (p *person) Agree(question string) (bool, error) {
 	}
 	answer, err := bufio.NewReader(p.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("read the answer: %w", err)
+		return false, fmt.Errorf("reading the answer: %w", err)
 	}
 	if answer = strings.TrimSpace(answer); answer == "yes" || answer == "y" {
 		return true, nil
@@ -154,8 +154,8 @@ func rebuiltText(depth rebuild.Depth, r *rebuild.Result) (text string) {
 	stopped := r.State > 0 // processors were stopped before Kafka was written to
 	if r.Swapped {
 		stopped = depth != rebuild.MySQL
-		text = fmt.Sprintf("MySQL was made anew: %d posts and %d rows of like_hourly, in %s; "+
-			"running processors go on from there\n", r.Posts, r.Hours, took(r.Seconds))
+		text = fmt.Sprintf("MySQL was rebuilt: %d posts and %d rows of like_hourly, in %s; "+
+			"running processors continue from there\n", r.Posts, r.Hours, took(r.Seconds))
 	}
 	if stopped {
 		text += "next: start the processors\n"
@@ -163,35 +163,35 @@ func rebuiltText(depth rebuild.Depth, r *rebuild.Result) (text string) {
 	return text
 }
 
-const auditLong = `Compare MySQL with the stream, while everything runs. It stops and changes nothing.
+const auditLong = `Compare MySQL with the stream while everything runs. It stops and changes nothing.
 
-MySQL is read as of one moment, and says up to which update it has counted. What the
-stream says is worked out as of that same update, so likes that pour in meanwhile make
-no difference:
+MySQL is read from one snapshot, with the position of the last update that it has counted.
+The expected counts are computed from the stream up to that same update, so likes that
+arrive in the meantime make no difference:
 
-  plain    each post's count is that of its last update in like-updates
-  --deep   it is counted anew from the state table, which says who likes what; and
-           like_hourly with it, row by row. Reads all of the state table.
+  plain    a post's expected count is that of its last update in like-updates
+  --deep   it is recounted from the reactions in the state table, and like_hourly is
+           compared, too, row by row. Reads the whole state table.
 
-It needs room for temporary files (--temp-dir): some 40 bytes a post, with --deep also
-the state of as many partitions as are read at a time (--parallel).
+It needs disk space for temporary files (--temp-dir): about 40 bytes per post; with --deep
+also the state of the partitions that are read in parallel (--parallel).
 
 Exit codes: 0 no difference, 3 a difference, 1 something could not be compared.
-"kudos rebuild" makes MySQL right again.`
+"kudos rebuild" repairs MySQL.`
 
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Compare MySQL with the stream, while everything runs",
+		Short: "Compare MySQL with the stream while everything runs",
 		Long:  auditLong,
 		Example: `  kudos audit --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
-  # All there is to say, for a script
+  # The full report, for a script
   kudos audit --deep --limit 1000000 --output json --config kudos.yaml | jq '.posts.rows[].post_id'`,
 	}
 	opts := audit.DefaultOptions()
 	cmd.Flags().BoolVar(&opts.Deep, "deep", false,
-		"count anew from the state table, and compare like_hourly by its rows")
+		"recount from the state table, and compare like_hourly row by row")
 	addAuditFlags(cmd, &opts)
 	out := addOutput(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)
@@ -225,10 +225,9 @@ func (a *app) auditCommand() *cobra.Command {
 	})
 }
 
-// addAuditFlags adds the flags that all comparing commands share.
 func addAuditFlags(cmd *cobra.Command, opts *audit.Options) {
 	f := cmd.Flags()
-	f.IntVar(&opts.Limit, "limit", opts.Limit, "rows of each kind that the report shows")
-	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "folder for temporary files")
-	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions that are read at a time")
+	f.IntVar(&opts.Limit, "limit", opts.Limit, "maximum rows of each kind in the report")
+	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "directory for temporary files")
+	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions to read in parallel")
 }

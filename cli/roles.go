@@ -52,7 +52,6 @@ func (a *app) roleCommand(
 	})
 }
 
-// goWithoutMySQL logs which function is off if no database is configured.
 func (p roleParts) goWithoutMySQL(missing string) {
 	if p.db == nil {
 		p.log.Info(missing + ": neither mysql.dsn nor mysql.shards is set")
@@ -62,15 +61,15 @@ func (p roleParts) goWithoutMySQL(missing string) {
 func (a *app) producerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "producer",
-		Short: "Take likes over HTTP and bring them to Kafka",
-		Long: `Take likes over HTTP and bring them to Kafka.
+		Short: "Accept likes over HTTP and publish them to Kafka",
+		Long: `Accept likes over HTTP and publish them to Kafka.
 
-A like is answered with 202 and its place once Kafka has it, and with what is wrong
-otherwise. producer.auth says how it knows who sends a like: from a gateway's header, or
-from a token. By default it asks nobody: that is for 127.0.0.1, and has to be said for
-an address that others reach.
+A like is answered with 202 and its offset once Kafka has acknowledged it, otherwise with
+an error. producer.auth is how clients are authenticated: by a gateway's header or by a
+token. By default they are not, for use on 127.0.0.1; if other machines can reach the
+address, you must set producer.auth.
 
-It runs until SIGTERM or SIGINT, and then answers the requests in hand
+It runs until SIGTERM or SIGINT, and then finishes the requests in flight
 (producer.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
 		Example: `  kudos producer --brokers kafka-1:9092,kafka-2:9092 --set producer.http_addr=:8080 --set producer.auth=none
 
@@ -83,16 +82,15 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 			return nil, err
 		}
 		if p.Producer.Auth == producer.AuthNone {
-			p.log.Warn("whoever reaches this producer can like in anybody's name (producer.auth is none); " +
-				"docs/security.md has the other ways")
+			p.log.Warn("producer.auth is none: anyone who can reach this producer can like as any user; " +
+				"docs/security.md describes the alternatives")
 		}
 		p.Producer.UserBuckets = p.Topics.Layout().UserBuckets()
 		return producer.New(p.Producer, p.Kafka, p.log, p.reg)
 	}, brokersFlag)
 }
 
-// CheckAuth rejects a configuration that is probably a mistake: a producer that other machines can reach, without a
-// decision about authentication.
+// CheckAuth rejects a producer that others can reach without a decision about authentication: probably a mistake.
 func CheckAuth(cfg *config.Loaded) error {
 	host, _, err := net.SplitHostPort(cfg.Producer.HTTPAddr)
 	if err != nil {
@@ -103,22 +101,22 @@ func CheckAuth(cfg *config.Loaded) error {
 	if meant || host == "localhost" || addr.IsLoopback() {
 		return nil
 	}
-	return usageError{fmt.Errorf("producer.http_addr is %s, which others reach: say how the producer is to know who "+
-		"sends a like. Set producer.auth to gateway or jwt (docs/security.md); or to none, and whoever reaches it can "+
-		"like in anybody's name", cfg.Producer.HTTPAddr)}
+	return usageError{fmt.Errorf("producer.http_addr is %s, which other machines can reach, but producer.auth is not "+
+		"set. Set producer.auth to gateway or jwt (docs/security.md); or to none, and anyone who can reach it can "+
+		"like as any user", cfg.Producer.HTTPAddr)}
 }
 
 func (a *app) processorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "processor",
-		Short: "Judge the events and bring the counts to MySQL",
-		Long: `Judge the events in Kafka, keep who likes what, and bring the counts to MySQL.
+		Short: "Fold events and write counts to MySQL",
+		Long: `Fold the events in Kafka into the state table of all reactions; write counts to MySQL.
 
-Start as many as you like: they share the partitions. Each needs a folder of its own
-for the local copy of the state table (processor.state_dir); losing it costs a recovery
-from Kafka and nothing else. While MySQL is away the counts there wait; nothing else does.
+Start as many as you like: they share the partitions. Each needs its own directory for the
+local copy of the state table (processor.state_dir). It is a cache: if it is lost, it is
+rebuilt from Kafka. If MySQL is unavailable, only the counts there wait.
 
-It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+It runs until SIGTERM or SIGINT, and then finishes the batches in flight
 (processor.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
 		Example: `  kudos processor --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
@@ -137,21 +135,21 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 func (a *app) rankerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ranker",
-		Short: "Rank the posts that rise, or take posts out of rankings",
-		Long: `Make rankings: the posts with the most likes in each window (ranker.windows), of the day and
-of all time, for each region and for all together. They go to the topic trending, and to
-MySQL if mysql.dsn is set. "kudos trending" shows them.
+		Short: "Rank trending posts, or exclude posts from rankings",
+		Long: `Compute rankings: the posts with the most likes in each window (ranker.windows), of the day
+and of all time, for each region and for all regions together. They are written to the topic
+trending, and to MySQL if mysql.dsn is set. "kudos trending" shows them.
 
 Start as many as you like: they share the partitions. The settings of the section ranker
-that rankings depend on, from windows to min_likes, must be the same in all of them. Each
-needs a folder of its own for the local copies of its state tables (ranker.state_dir);
-losing it costs a recovery from Kafka and nothing else.
+that affect rankings, from windows to min_likes, must be the same in all of them. Each needs
+its own directory for the local copies of its state tables (ranker.state_dir). It is a cache:
+if it is lost, it is rebuilt from Kafka.
 
-It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+It runs until SIGTERM or SIGINT, and then finishes the batches in flight
 (ranker.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
 		Example: `  kudos ranker --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
-  # Rankings in Kafka only, beside a processor on the same machine
+  # Rankings in Kafka only, next to a processor on the same machine
   kudos ranker --brokers kafka:9092 --set admin.addr=127.0.0.1:9091
 
   # Moderation
@@ -167,18 +165,18 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 func (a *app) readerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reader",
-		Short: "Answer counts, likers and rankings over HTTP, and live; with a dashboard",
-		Long: `Answer counts, who likes what, rankings and likes over time over HTTP, and all of it
-live (Server-Sent Events, WebSocket), from local copies of what is in Kafka. There is a
-dashboard at /, and the API is described at /openapi.yaml.
+		Short: "Serve counts, likers and rankings over HTTP, also live, with a dashboard",
+		Long: `Serve counts, reactions, rankings and likes over time over HTTP, and live updates of counts
+and rankings (Server-Sent Events, WebSocket), from local views of what is in Kafka. The
+dashboard is at /, the API description at /openapi.yaml.
 
-Start as many as you like, behind a load balancer: each has all of it. Each needs a folder
-of its own for its copies (reader.state_dir); losing it costs a recovery from Kafka and
-nothing else. It is ready (/readyz) once it has caught up. Likes over time come from MySQL;
-without --mysql-dsn there are none.
+Start as many as you like, behind a load balancer: each has all data. Each needs its own
+directory for its views (reader.state_dir). It is a cache: if it is lost, it is rebuilt from
+Kafka. A reader is ready (/readyz) once it has caught up. Likes over time come from MySQL
+and need --mysql-dsn.
 
-It asks nobody who they are: put it behind what knows who may see what. It runs until
-SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeout).
+It has no authentication: put it behind a proxy that authorizes requests. It runs until
+SIGTERM or SIGINT, and then finishes the requests in flight (reader.shutdown_timeout).
 /livez, /readyz and /metrics are at admin.addr.`,
 		Example: `  kudos reader --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos' \
                --set reader.http_addr=:8081
@@ -188,7 +186,7 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
   curl 'http://127.0.0.1:8081/v1/posts/42/likers?page_size=10'
   curl -N 'http://127.0.0.1:8081/v1/stream?post_ids=42'         # live, until Ctrl-C
 
-  # A second one on the same machine, or one beside "kudos dev"
+  # A second one on the same machine, or one next to "kudos dev"
   kudos reader --set reader.http_addr=127.0.0.1:8082 --set admin.addr=127.0.0.1:9091 \
                --set reader.state_dir=kudos-reader-state-2
 
@@ -196,7 +194,7 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
   kudos reader --set reader.producer_url=https://likes.example.com`,
 	}
 	return a.roleCommand(cmd, func(p roleParts) (role, error) {
-		p.goWithoutMySQL("there are no likes over time")
+		p.goWithoutMySQL("likes over time are not available")
 		return reader.New(p.Reader, p.Kafka, p.db, p.log, p.reg)
 	}, brokersFlag, mysqlFlag)
 }
@@ -204,17 +202,17 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
 func (a *app) archiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive",
-		Short: "Bring every change of the counts into Parquet files, by hour",
-		Long: `Bring like-updates, every net change of a post, into Parquet files below archive.dir, for
-whoever wants to ask questions of them: a folder for each hour (hour=2026-11-21T13), in it
-files of one partition each. A row is in exactly one file, whatever is killed and started
-again; a file is there whole or not at all, and never changes. docs/archive.md has the
-columns and examples.
+		Short: "Archive every count change to hourly Parquet files",
+		Long: `Archive like-updates, every net change of a post, to Parquet files in archive.dir, for
+analysis: a directory for each hour (hour=2026-11-21T13), with files of one partition each.
+Each row is in exactly one file, whatever is killed and restarted; a file is complete or
+does not exist, and never changes. docs/archive.md describes the columns and has examples.
 
-Start one, and keep it running: like-updates holds every change for 7 days, and what was
-missed then is missing. The folder (archive.dir) says how far it has come: it is no cache.
+Run exactly one, and keep it running: like-updates holds every change for 7 days; a change
+that is not archived by then is lost. archive.dir also stores the archive's position: it is
+not a cache.
 
-It runs until SIGTERM or SIGINT, and then finishes the files in hand. /livez, /readyz and
+It runs until SIGTERM or SIGINT, and then finishes the files in progress. /livez, /readyz and
 /metrics are at admin.addr.`,
 		Example: `  kudos archive --brokers kafka:9092 --set archive.dir=/data/likes
 

@@ -24,28 +24,28 @@ const topicsTimeout = 2 * time.Minute
 func (a *app) topicsCommand() *cobra.Command {
 	apply := &cobra.Command{
 		Use:   "apply",
-		Short: "Create the topics and set them as they must be",
-		Long: `Create the topics that are missing, correct settings that differ, and write the first
-progress record of each partition. Doing it again changes nothing; a retention that was
-made longer stays.
+		Short: "Create the topics and correct their settings",
+		Long: `Create missing topics, correct settings that differ, and write the first progress record
+of each partition. Running it again changes nothing. It does not reduce a retention that
+somebody increased.
 
-The partition count (topics.partitions) decides where a post lives, so this does not change
-it: "kudos topics repartition" adds partitions.`,
+The partition count (topics.partitions) decides which partition owns a post, so this command
+does not change it: "kudos topics repartition" adds partitions.`,
 		Example: `  kudos topics apply --brokers kafka:9092
 
-  # One broker, to play with
+  # One broker, for development
   kudos topics apply --set topics.replication_factor=1 --set topics.partitions=4`,
 	}
 	check := &cobra.Command{
 		Use:   "check",
-		Short: "Compare the topics with how they must be",
-		Long: `Compare the topics with how they must be, and print each difference with what mends it.
+		Short: "Check the topics and their settings",
+		Long: `Check the topics and their settings, and print each difference and how to fix it.
 It changes nothing. Exit code 1 if there is a difference.`,
 		Example: `  kudos topics check --brokers kafka:9092`,
 	}
 	return group("topics", "Set up the topics in Kafka, check them, or add partitions",
-		a.topicsRun(apply, topics.Apply, "topics are as they must be already", false),
-		a.topicsRun(check, topics.Check, "topics are as they must be", true),
+		a.topicsRun(apply, topics.Apply, "topics are already up to date", false),
+		a.topicsRun(check, topics.Check, "topics are up to date", true),
 		a.topicsRepartitionCommand())
 }
 
@@ -81,18 +81,18 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 func (a *app) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the tables in MySQL up to date",
-		Long: `Bring the tables in MySQL (8.0 or later) or MariaDB (10.11 or later) up to date.
+		Short: "Create or update the tables in MySQL",
+		Long: `Create or update the tables in MySQL (8.0 or later) or MariaDB (10.11 or later).
 
-The database must exist, and the user may CREATE and ALTER in it: that of
-mysql.migrate_dsn, if there is one, so that the roles' own need not. Doing it again
-changes nothing; several at once take turns. Run it before a new version's processors.
+The database must exist. The user needs CREATE and ALTER: that of mysql.migrate_dsn, if it
+is set, so that the user of the roles does not need them. Running it again changes nothing;
+concurrent runs wait for each other. Run it before the processors of a new version.
 
-Each database records which of mysql.shards it is, mysql.dsn that it is the only one. From
-then on another list is refused, by all that use it.`,
+Each database records which of mysql.shards it is; with mysql.dsn, that it is the only one.
+From then on, all commands and roles reject a different list.`,
 		Example: `  kudos migrate --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
-  # The password not on the command line
+  # Keep the password off the command line
   KUDOS_MYSQL_DSN='kudos:secret@tcp(db:3306)/kudos' kudos migrate
   KUDOS_MYSQL_MIGRATE_DSN_FILE=/run/secrets/migrate-dsn kudos migrate`,
 	}
@@ -105,31 +105,31 @@ then on another list is refused, by all that use it.`,
 	})
 }
 
-const repartitionLong = `Add partitions to likes and to all that is made of it, and move each post, with who
-likes it and its counts, to the partition where it lives then. topics.partitions is how
-many there are to be; topics.user_buckets, which posts live in several.
+const repartitionLong = `Add partitions to likes and to the topics derived from it, and move each post, with its
+reactions and counts, to the partition that owns it then. topics.partitions is the new
+number of partitions; topics.user_buckets, which posts are sharded across several.
 
-Everything may keep running. Likes are accepted all the while, and none is lost or counted
-twice. Counting pauses: the partitions park, say that a repartition has not ended, and go
-on by themselves when it has. Nothing has to be written to other partitions at the same
-moment: an event in the partition where its post lived before is forwarded.
+Everything may keep running. Likes are accepted all the time, and none is lost or counted
+twice. Counting pauses: the partitions park, report that a repartition is in progress, and
+resume once it has ended. Writers need not switch to the new partitions at the same
+moment: an event in the partition that owned its post before is forwarded.
 
-In this order: each partition is locked, so that nothing is folded; the topics get their
-partitions (the rankings' own topics keep theirs); MySQL is told of them; posts move, some
-thousand reactions in a transaction; all partitions are unlocked at once.
+In this order: each partition is locked, so that nothing is folded; partitions are added
+to the topics (except to the rankings' own topics); MySQL is notified; posts are moved, a
+few thousand reactions per transaction; all partitions are unlocked at once.
 
-It can be stopped or killed at any point and run again: it goes on where it was. Until it
-has ended, nothing else can be done with the topics. There is no way back: Kafka takes no
-partition away.
+It can be stopped or killed at any point and run again: it resumes where it stopped. Until
+it has ended, nothing else can be done with the topics. It cannot be undone: Kafka cannot
+remove partitions.
 
-It needs room for a copy of the state table (--temp-dir). Afterwards set topics.partitions
-to the new number wherever it is set. Its user in MySQL is that of mysql.migrate_dsn, if
-there is one.`
+It needs disk space for a copy of the state table (--temp-dir). Afterwards set
+topics.partitions to the new number wherever it is set. It connects to MySQL as the user
+of mysql.migrate_dsn, if that is set.`
 
 func (a *app) topicsRepartitionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repartition",
-		Short: "Add partitions, and move posts to where they live then",
+		Short: "Add partitions, and move posts to their new partitions",
 		Long:  repartitionLong,
 		Example: `  # How much would move
   kudos topics repartition --set topics.partitions=16 --dry-run --config kudos.yaml
@@ -138,10 +138,10 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 	}
 	opts := repartition.DefaultOptions()
 	f := cmd.Flags()
-	f.BoolVar(&opts.DryRun, "dry-run", false, "only say how much would move; needs no MySQL")
-	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "folder for a copy of the state table")
-	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions that are read at a time")
-	f.IntVar(&opts.MovePairs, "move-pairs", opts.MovePairs, "reactions that one transaction moves at most")
+	f.BoolVar(&opts.DryRun, "dry-run", false, "only report how much would move; needs no MySQL")
+	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "directory for a copy of the state table")
+	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions to read in parallel")
+	f.IntVar(&opts.MovePairs, "move-pairs", opts.MovePairs, "maximum reactions that one transaction moves")
 	out := addOutput(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)
 	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {

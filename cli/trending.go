@@ -19,24 +19,24 @@ import (
 func (a *app) trendingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trending",
-		Short: "Show what rises: the posts with the most likes in a window",
+		Short: "Show trending posts: those with the most likes in a window",
 		Long: `Show the latest ranking of a region and window: the posts with the most likes, best first,
-and how each has moved since the ranking before.
+and how each has moved since the previous ranking.
 
 Windows are those of ranker.windows, and the leaderboards: day (today, UTC) and all (of all
-time). What is shown was written by "kudos ranker" to Kafka; rankings are written only
-when they change, and are kept for 7 days. docs/trending.md in the source defines what counts.
+time). "kudos ranker" writes rankings to Kafka, only when they change; they are kept for
+7 days. docs/trending.md in the source defines what counts.
 
---follow shows each new ranking, until Ctrl-C: in the place of the last one on a terminal,
-below it elsewhere. --output json prints each as it stands in Kafka, one a line.`,
+--follow shows each new ranking, until Ctrl-C: on a terminal in place of the last one,
+elsewhere below it. --output json prints each as stored in Kafka, one per line.`,
 		Example: `  kudos trending --brokers kafka:9092
   kudos trending --region DE --window 10m --follow
   kudos trending --window all --output json | jq -r '.posts[:3][].post_id'`,
 	}
-	region := cmd.Flags().String("region", schema.GlobalName, "ISO 3166 code (DE, US-CA), or global for all together")
+	region := cmd.Flags().String("region", schema.GlobalName, "ISO 3166 code (DE, US-CA), or global for all regions")
 	window := cmd.Flags().String("window", "",
-		"10m, 1h, … as configured, day or all (default: 1h, or else the first of ranker.windows)")
-	follow := cmd.Flags().Bool("follow", false, "go on with each new ranking, until Ctrl-C")
+		"10m, 1h, … as configured, day or all (default: 1h if configured, else the first of ranker.windows)")
+	follow := cmd.Flags().Bool("follow", false, "show each new ranking, until Ctrl-C")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		t := &trending{a: a, cfg: cfg, follow: *follow}
@@ -62,8 +62,7 @@ func regionOf(flag string) (string, error) {
 	return schema.RankingRegion(region), nil
 }
 
-// windowOf parses --window. It does not check that the rankers have the window: their settings may differ from these,
-// and only what they wrote can tell.
+// windowOf parses --window. Whether the rankers have it, only their output can tell: their settings may differ.
 func windowOf(flag string, given bool, configured []time.Duration) (string, error) {
 	if !given {
 		if slices.Contains(configured, time.Hour) {
@@ -76,8 +75,8 @@ func windowOf(flag string, given bool, configured []time.Duration) (string, erro
 	}
 	size, err := time.ParseDuration(flag)
 	if err != nil || size < time.Minute || size%time.Minute != 0 {
-		return "", fmt.Errorf("--window %q is no window: %s, day, all, "+
-			"or another size in whole minutes that the rankers have", flag, windowNames(configured))
+		return "", fmt.Errorf("--window %q is not a window: use %s, day, all, "+
+			"or another size in whole minutes that the rankers have configured", flag, windowNames(configured))
 	}
 	return schema.WindowName(size), nil
 }
@@ -102,7 +101,6 @@ type trending struct {
 	view           *trendingView
 }
 
-// run shows the latest ranking and, with --follow, every later one.
 func (t *trending) run(ctx context.Context) error {
 	rankings, err := ranker.OpenRankings(ctx, t.cfg.Kafka, t.region, t.window, quietLogger(t.cfg, t.a.stderr))
 	if err == nil {
@@ -150,16 +148,16 @@ func (t *trending) latest(ctx context.Context, rankings *ranker.Rankings) error 
 func (t *trending) whyNone(others bool) string {
 	if !others {
 		return fmt.Sprintf(`topic %s on %v has no ranking at all.
-Either no ranker runs (start one: kudos ranker), or no likes have come to it: "kudos
-health" asks it whether it works, and it lives on what a processor makes.`,
+Either no ranker is running (start one: kudos ranker), or it has received no likes: check
+it with "kudos health", and check that a processor is running.`,
 			schema.TopicTrending, t.cfg.Kafka.Brokers)
 	}
-	why := "nobody has liked anything there in the last 7 days, for which rankings are kept"
+	why := "there were no likes in the last 7 days, for which rankings are kept"
 	if !isLeaderboard(t.window) {
 		why += fmt.Sprintf(",\nor the rankers have no window of %s (ranker.windows; here: %s)",
 			t.window, windowNames(t.cfg.Ranker.Windows))
 	}
-	return fmt.Sprintf("topic %s has no ranking of %s, but others:\n%s.\n"+
+	return fmt.Sprintf("topic %s has no ranking of %s, but has others:\n%s.\n"+
 		"Try: kudos trending --region global --window all",
 		schema.TopicTrending, schema.RankingKey(t.region, t.window), why)
 }
@@ -172,7 +170,7 @@ func (t *trending) showProgress(rankings *ranker.Rankings) (end func()) {
 	var phase *progress.Phase
 	rankings.Progress = func(read, all int64) {
 		if phase == nil && time.Since(began) >= quick {
-			phase = printer.Begin("looking for the ranking", "records", all)
+			phase = printer.Begin("searching for the ranking", "records", all)
 		}
 		if phase != nil {
 			phase.Add(read - shown)

@@ -14,7 +14,6 @@ import (
 	"kudos/schema"
 )
 
-// rankingsBroker starts an embedded broker with the topic of rankings, and a client with Kafka's default partitioner.
 func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
 	t.Helper()
 	brokers = startKafka(t, kfake.SeedTopics(3, schema.TopicTrending))
@@ -48,7 +47,7 @@ func writeRankings(t *testing.T, cl *kgo.Client, rankings ...*schema.Ranking) {
 func requireOnlyProgress(t *testing.T, stderr string) {
 	t.Helper()
 	for line := range strings.Lines(stderr) {
-		require.Regexp(t, `^trending: looking for the ranking: `, line)
+		require.Regexp(t, `^trending: searching for the ranking: `, line)
 	}
 }
 
@@ -78,10 +77,10 @@ func TestTrendingShowsTheLatestRanking(t *testing.T) {
 	stdout, _ = done(t, "trending", "--brokers", brokers, "--region", "us-ca", "--window", "60m", "--output", "json")
 	want, err := schema.EncodeRanking(hourRanking("US-CA", "1h", 4))
 	require.NoError(t, err)
-	require.Equal(t, string(want)+"\n", stdout, "as it stands in Kafka")
+	require.Equal(t, string(want)+"\n", stdout, "exactly as stored in Kafka")
 
 	stdout, _ = done(t, "trending", "--brokers", brokers, "--set", "ranker.windows=10m,24h")
-	require.Contains(t, stdout, "global/10m", "the first window, where an hour is none")
+	require.Contains(t, stdout, "global/10m", "the first window, if 1h is not configured")
 }
 
 func tableOf(r *schema.Ranking, age time.Duration) string {
@@ -111,8 +110,8 @@ func TestTrendingShowsLeaderboardsAndEmptyRankings(t *testing.T) {
 
 	r.Posts, r.MinLikes = nil, 5
 	table := tableOf(r, -time.Minute)
-	require.Contains(t, table, "written just now", "the clocks differ")
-	require.Contains(t, table, "No post has likes enough in this window (5).")
+	require.Contains(t, table, "written just now", "even if the clocks differ")
+	require.Contains(t, table, "No post has enough likes in this window (minimum 5).")
 }
 
 func TestTrendingWithoutRankings(t *testing.T) {
@@ -129,12 +128,12 @@ func TestTrendingWithoutRankings(t *testing.T) {
 	require.NotContains(t, stderr, "ranker.windows")
 }
 
-func TestTrendingUsedWrongly(t *testing.T) {
+func TestTrendingChecksItsArguments(t *testing.T) {
 	usedWrongly(t, "trending", map[string]string{
-		"--window week":                  `--window "week" is no window: 10m, 1h, 24h, day, all`,
-		"--window 90s":                   `--window "90s" is no window`,
-		"--window -1h":                   `--window "-1h" is no window`,
-		"--window=":                      `--window "" is no window`,
+		"--window week":                  `--window "week" is not a window: use 10m, 1h, 24h, day, all`,
+		"--window 90s":                   `--window "90s" is not a window`,
+		"--window -1h":                   `--window "-1h" is not a window`,
+		"--window=":                      `--window "" is not a window`,
 		"--region Germany":               `--region "Germany" is neither global nor an ISO 3166 code`,
 		"--region=":                      `--region "" is neither`,
 		"global":                         `unknown command "global"`,
@@ -147,7 +146,7 @@ func TestTrendingUsedWrongly(t *testing.T) {
 func waitText(t *testing.T, b *logBuffer, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, 20*time.Second, 5*time.Millisecond,
-		"waiting for %q; there is:\n%s", text, b)
+		"want %q in:\n%s", text, b)
 }
 
 func TestTrendingFollows(t *testing.T) {
@@ -157,14 +156,14 @@ func TestTrendingFollows(t *testing.T) {
 	waitText(t, &r.stdout, "1001")
 	writeRankings(t, cl, hourRanking("DE", "1h", 1002), hourRanking("global", "1h", 1003))
 	waitText(t, &r.stdout, "1003")
-	require.Equal(t, exitDone, r.end(t), "Ctrl-C is how it ends")
+	require.Equal(t, exitDone, r.end(t), "Ctrl-C must be a normal exit")
 	requireOnlyProgress(t, r.stderr.String())
 	require.NotContains(t, r.stdout.String(), "1002")
-	require.Equal(t, 2, strings.Count(r.stdout.String(), "global/1h"), "one below the other:\n%s", &r.stdout)
-	require.NotContains(t, r.stdout.String(), "\x1b", "no terminal looks on")
+	require.Equal(t, 2, strings.Count(r.stdout.String(), "global/1h"), "want both tables in sequence:\n%s", &r.stdout)
+	require.NotContains(t, r.stdout.String(), "\x1b", "no escape sequences without a terminal")
 }
 
-func TestTrendingFollowsFromNothingOn(t *testing.T) {
+func TestTrendingFollowsFromAnEmptyTopic(t *testing.T) {
 	brokers, cl := rankingsBroker(t)
 	r := start(t, "trending", "--follow", "--brokers", brokers, "--output", "json")
 	waitText(t, &r.stderr, "Waiting for the first one")
@@ -179,7 +178,7 @@ func TestTrendingFollowsFromNothingOn(t *testing.T) {
 
 	r = start(t, "trending", "--follow", "--brokers", likesBroker(t))
 	waitText(t, &r.stderr, "kudos topics apply")
-	require.Equal(t, exitFailed, r.end(t), "a topic that is missing is a failure")
+	require.Equal(t, exitFailed, r.end(t), "a missing topic must be a failure")
 }
 
 // TestTrendingOnATerminal simulates the lines of a terminal.
@@ -209,16 +208,16 @@ func TestTrendingOnATerminal(t *testing.T) {
 	require.Empty(t, lines, "nothing is shown yet")
 	up, lines := drawn(v.show, time.Unix(103, 0))
 	require.Zero(t, up)
-	require.Len(t, lines, 7, "all of it fits, and the cursor below it")
+	require.Len(t, lines, 7, "everything must fit, with the cursor below")
 	require.Equal(t, "… 7 more", lines[6])
 	for _, line := range lines {
 		require.LessOrEqual(t, len([]rune(line)), width)
 	}
 	_, lines = drawn(refresh, time.Unix(103, 5e8))
-	require.Empty(t, lines, "too soon")
+	require.Empty(t, lines, "it is too early to redraw")
 	width, height = 200, 100
 	up, lines = drawn(refresh, time.Unix(104, 0))
-	require.Equal(t, 7, up, "in the place of what was there")
+	require.Equal(t, 7, up, "the new text must replace the old")
 	require.Len(t, lines, 13)
 	require.Contains(t, lines[0], "written 4s ago")
 	up, _ = drawn(v.show, time.Unix(105, 0))

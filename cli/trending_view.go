@@ -56,7 +56,7 @@ func (v *trendingView) show(r *ranker.WrittenRanking, now time.Time) error {
 	}
 	v.last, v.drawn = r, now
 	if _, err := v.w.Write(text); err != nil {
-		return fmt.Errorf("print the ranking: %w", err)
+		return fmt.Errorf("printing the ranking: %w", err)
 	}
 	return nil
 }
@@ -75,8 +75,7 @@ const (
 	eraseBelow = "\r\x1b[J"
 )
 
-// redrawn returns the output that replaces the ranking on the terminal. Lines must not wrap or scroll out of the
-// window: the number of lines to move up would be unknown.
+// redrawn replaces the ranking on the terminal. Lines must not wrap or scroll: how far to move up would be unknown.
 func (v *trendingView) redrawn(r *ranker.WrittenRanking, now time.Time) []byte {
 	width, height := v.size()
 	lines := strings.Split(strings.TrimSuffix(string(trendingTable(r, now)), "\n"), "\n")
@@ -98,7 +97,7 @@ func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s\n\n", trendingHeader(r, now))
 	if len(r.Posts) == 0 {
-		fmt.Fprintf(&text, "No post has likes enough in this window (%d).\n", r.MinLikes)
+		fmt.Fprintf(&text, "No post has enough likes in this window (minimum %d).\n", r.MinLikes)
 		return text.Bytes()
 	}
 	scored := r.HalfLife != ""
@@ -118,7 +117,6 @@ func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 	return text.Bytes()
 }
 
-// change says how a post has moved since the previous ranking.
 func change(p schema.RankedPost) string {
 	switch moved := p.PreviousRank - p.Rank; {
 	case p.PreviousRank == 0:

@@ -2,8 +2,7 @@
 // file, which overrides the default. Loading is strict: it rejects an unknown key and suggests the nearest known one,
 // and it rejects a value of the wrong type, naming the key and its source.
 //
-// The commands pass the parts of a Config to the roles. Only this package imports viper, and no role imports this
-// package.
+// The commands pass the parts of a Config to the roles. Only this package, which no role imports, imports viper.
 package config
 
 import (
@@ -60,8 +59,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports every invalid setting. A DSN may be missing, because not every command needs one; those that do call
-// RequireMySQL.
+// Validate reports every invalid setting. A DSN may be missing; the commands that need one call RequireMySQL.
 func (c Config) Validate() error {
 	return errors.Join(
 		named("kafka", c.Kafka.Validate()),
@@ -82,13 +80,12 @@ func (c Config) RequireMySQL() error {
 	if c.MySQL.HasServer() {
 		return nil
 	}
-	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as " +
-		"user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it; " +
+	return errors.New("mysql.dsn is not set: set --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, to " +
+		"user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE to a file that contains it; " +
 		"or several in mysql.shards")
 }
 
-// named puts the section in front of each error that does not start with it, so that every message starts with the key
-// as written in the file.
+// named puts the section in front of errors that lack it, so that every message starts with the key as in the file.
 func named(section string, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
@@ -105,10 +102,8 @@ func named(section string, err error) error {
 
 // Log configures logging to standard error.
 type Log struct {
-	// Level is the lowest level that is logged: debug, info, warn or error.
-	Level string `mapstructure:"level"`
-	// Format is text, json, or auto: text on a terminal, json elsewhere.
-	Format string `mapstructure:"format"`
+	Level  string `mapstructure:"level"`  // the lowest level that is logged: debug, info, warn or error
+	Format string `mapstructure:"format"` // text, json, or auto: text on a terminal, json elsewhere
 }
 
 // Validate reports every invalid setting.
@@ -118,14 +113,14 @@ func (l Log) Validate() error {
 		errs = append(errs, err)
 	}
 	if l.Format != "auto" && l.Format != "text" && l.Format != "json" {
-		errs = append(errs, fmt.Errorf("log.format: %q is none of auto, text, json", l.Format))
+		errs = append(errs, fmt.Errorf("log.format: %q is not one of auto, text, json", l.Format))
 	}
 	return errors.Join(errs...)
 }
 
 func (l Log) level() (level slog.Level, err error) {
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return level, fmt.Errorf("log.level: %q is none of debug, info, warn, error", l.Level)
+		return level, fmt.Errorf("log.level: %q is not one of debug, info, warn, error", l.Level)
 	}
 	return level, nil
 }
@@ -230,12 +225,10 @@ func find(key string, src Sources, file *viper.Viper) (value any, from Origin) {
 	return nil, Origin{Kind: "default"}
 }
 
-// notOurs matches the KUDOS_… variables that are not settings: those of the project's tests, and those that Kubernetes
-// creates for a Service whose name starts with kudos-.
+// notOurs matches the KUDOS_… variables of the tests, and those that Kubernetes creates for a Service named kudos-….
 var notOurs = regexp.MustCompile(`^KUDOS_TEST_|_SERVICE_HOST$|_SERVICE_PORT(_|$)` +
 	`|_PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?$`)
 
-// checkNames rejects unknown flags, KUDOS_… variables and keys of the file.
 func checkNames(src Sources, file *viper.Viper, tree []setting) error {
 	var keys, variables []string
 	for _, s := range tree {

@@ -42,17 +42,15 @@ func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// unknown returns the error for an unknown name, with the nearest known one if there is one.
 func unknown(what, name string, known []string) error {
 	if near, ok := nearest(name, known); ok {
-		return fmt.Errorf("%s %s is not known; did you mean %s?", what, name, near)
+		return fmt.Errorf("%s %s is unknown; did you mean %s?", what, name, near)
 	}
-	return fmt.Errorf(`%s %s is not known; "kudos config" lists every key`, what, name)
+	return fmt.Errorf(`%s %s is unknown; "kudos config" lists every key`, what, name)
 }
 
 // nearest returns the known name with the smallest edit distance from name, if that is at most a third of its length.
-// Otherwise it returns the only one that ends with name (brokers for kafka.brokers, KUDOS_BROKERS for
-// KUDOS_KAFKA_BROKERS).
+// Otherwise it is the only one that ends with name (brokers for kafka.brokers, KUDOS_BROKERS for KUDOS_KAFKA_BROKERS).
 func nearest(name string, known []string) (string, bool) {
 	best, distance := "", len(name)/3+1
 	for _, k := range known {
@@ -94,13 +92,12 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// decode sets a setting from the value of any source. It goes through the value's text, so that all sources parse and
-// bound numbers and durations in the same way.
+// decode sets a setting from its text, so that all sources parse and bound numbers and durations in the same way.
 func decode(raw any, s setting) error {
 	given, isList := raw.([]any)
 	switch {
 	case s.value.Kind() != reflect.Slice && isList:
-		return fmt.Errorf("a list of %d is not %s", len(given), typeName(s.value))
+		return fmt.Errorf("a list of %d values is not %s", len(given), typeName(s.value))
 	case s.value.Kind() != reflect.Slice:
 		return decodeText(textOf(raw), s.value)
 	case !isList && raw != "": // separated by commas, as in the environment
@@ -111,7 +108,7 @@ func decode(raw any, s setting) error {
 	list := reflect.MakeSlice(s.value.Type(), len(given), len(given))
 	for i, one := range given { // one by one, so that an error names the invalid element
 		if err := decodeText(textOf(one), list.Index(i)); err != nil {
-			return fmt.Errorf("number %d of the list: %w", i+1, err)
+			return fmt.Errorf("element %d of the list: %w", i+1, err)
 		}
 	}
 	s.value.Set(list)
@@ -140,7 +137,6 @@ func decodeText(text string, into reflect.Value) error {
 	return fmt.Errorf("%q is not %s", text, typeName(into))
 }
 
-// typeName describes the values that a setting accepts.
 func typeName(v reflect.Value) string {
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		return "a duration with its unit, such as 500ms, 30s or 5m"
@@ -149,7 +145,7 @@ func typeName(v reflect.Value) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
-		return "a text"
+		return "a string"
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	}

@@ -30,7 +30,6 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// set returns flags as --set gives them, from keys and values.
 func set(pairs ...string) map[string]Flag {
 	flags := map[string]Flag{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -95,7 +94,7 @@ log:
 	check(Load(Sources{}))
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRejectsInvalidFiles(t *testing.T) {
 	fromFile := func(text string, wants ...string) {
 		t.Helper()
 		refused(t, Sources{File: writeFile(t, text)}, wants...)
@@ -108,19 +107,19 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	// Unknown names, with the nearest known one.
 	refused(t, Sources{File: "/nowhere/kudos.yaml"}, "/nowhere/kudos.yaml")
-	fromFile("kafka:\n  broker: [a:1]\n", "kudos.yaml", "kafka.broker is not known", "did you mean kafka.brokers?")
-	fromFile("kafak:\n  brokers: [a:1]\n", "kafak.brokers is not known", "did you mean kafka.brokers?")
-	fromFile("colour: red\n", "colour is not known", "kudos config") // not near any
+	fromFile("kafka:\n  broker: [a:1]\n", "kudos.yaml", "kafka.broker is unknown", "did you mean kafka.brokers?")
+	fromFile("kafak:\n  brokers: [a:1]\n", "kafak.brokers is unknown", "did you mean kafka.brokers?")
+	fromFile("colour: red\n", "colour is unknown", "kudos config") // not near any
 	fromFile("brokers: [a:1]\n", "did you mean kafka.brokers?")
-	fromFile("kafka:\n  client_id: {a: b}\n", "kafka.client_id.a is not known", "did you mean kafka.client_id?")
-	fromEnv("KUDOS_KAFKA_BROKER", "a:1", "KUDOS_KAFKA_BROKER is not known", "did you mean KUDOS_KAFKA_BROKERS?")
+	fromFile("kafka:\n  client_id: {a: b}\n", "kafka.client_id.a is unknown", "did you mean kafka.client_id?")
+	fromEnv("KUDOS_KAFKA_BROKER", "a:1", "KUDOS_KAFKA_BROKER is unknown", "did you mean KUDOS_KAFKA_BROKERS?")
 	fromEnv("KUDOS_BROKERS", "a:1", "did you mean KUDOS_KAFKA_BROKERS?")
 	refused(t, Sources{Flags: set("log.levle", "debug")},
-		"--set: key log.levle is not known", "did you mean log.level?")
+		"--set: key log.levle is unknown", "did you mean log.level?")
 
 	// Values of the wrong type, with the key and its source.
 	fromFile("kafka: a:1\n", "kafka must hold keys")
-	fromFile("kafka:\n  client_id: [a, b]\n", "kafka.client_id", "list of 2 is not a text")
+	fromFile("kafka:\n  client_id: [a, b]\n", "kafka.client_id", "list of 2 values is not a string")
 	fromFile("log: {level: info}\nlog: {level: warn}\n", "kudos.yaml", "already defined")
 	fromFile("topics:\n  partitions: eight\n", "topics.partitions (file ", `"eight" is not a whole number`)
 	fromFile("topics:\n  partitions: 1.5\n", "topics.partitions", `"1.5" is not a whole number`)
@@ -128,20 +127,19 @@ func TestLoadRefuses(t *testing.T) {
 		"topics.replication_factor (env KUDOS_TOPICS_REPLICATION_FACTOR)", "2^15")
 	fromFile("kafka:\n  dial_timeout: 5\n", "kafka.dial_timeout", `"5" is not a duration with its unit`)
 	fromFile("ranker:\n  windows: [10m, 60, 24h]\n",
-		"ranker.windows (file ", `number 2 of the list: "60" is not a duration with its unit`)
+		"ranker.windows (file ", `element 2 of the list: "60" is not a duration with its unit`)
 	fromEnv("KUDOS_RANKER_WINDOWS", "10m,,1h",
-		"ranker.windows (env KUDOS_RANKER_WINDOWS)", "number 2 of the list: is empty; it must be a duration")
+		"ranker.windows (env KUDOS_RANKER_WINDOWS)", "element 2 of the list: is empty; it must be a duration")
 
 	// Invalid values are all reported.
-	fromFile("ranker: {windows: []}\n", "ranker.windows: between 1 and 8")
+	fromFile("ranker: {windows: []}\n", "ranker.windows: must be between 1 and 8")
 	refused(t, Sources{Flags: set("ranker.windows", "90s,12h30m")},
-		"ranker.windows: 1m30s is no whole number of minutes", "ranker.windows: 12h30m0s is no whole number of hours")
+		"ranker.windows: 1m30s is not a whole number of minutes", "12h30m0s is not a whole number of hours")
 	fromFile("log: {level: loud, format: xml}\ntopics: {partitions: 0}\nmysql: {retries: -1}\n"+
 		"ranker: {score: fame, top_n: 0}\n",
 		"log.level", "log.format", "topics.partitions", "mysql.retries", "ranker.score", "ranker.top_n")
 }
 
-// refused requires an error of Load with all of these parts.
 func refused(t *testing.T, src Sources, wants ...string) {
 	t.Helper()
 	_, err := Load(src)
@@ -150,7 +148,7 @@ func refused(t *testing.T, src Sources, wants ...string) {
 	}
 }
 
-func TestVariablesThatAreNoSettings(t *testing.T) {
+func TestUnknownVariables(t *testing.T) {
 	for _, name := range []string{
 		"KUDOS_TEST_DATA",
 		// Kubernetes sets these in every pod if there is a Service named kudos-producer.
@@ -169,7 +167,6 @@ func TestRequireMySQL(t *testing.T) {
 	require.ErrorContains(t, l.RequireMySQL(), "--mysql-dsn")
 }
 
-// TestKeysAreUsable checks that every setting can be given in every way.
 func TestKeysAreUsable(t *testing.T) {
 	c := Default()
 	tree := settings(&c)
@@ -183,17 +180,16 @@ func TestKeysAreUsable(t *testing.T) {
 		}
 		require.Empty(t, env[EnvName(s.key)], "%s has the same environment variable", s.key)
 		require.False(t, notOurs.MatchString(EnvName(s.key)),
-			"%s: its variable looks like one of Kubernetes; rename it", s.key)
+			"%s: its variable looks like one that Kubernetes sets; rename it", s.key)
 		env[EnvName(s.key)] = s.key
 		require.NotContains(t, []reflect.Kind{reflect.Map, reflect.Pointer, reflect.Interface}, s.value.Kind(),
 			"%s: config cannot set a %s", s.key, s.value.Kind())
 	}
 	slices.Sort(keys)
-	require.Len(t, slices.Compact(keys), len(tree), "a key stands twice")
+	require.Len(t, slices.Compact(keys), len(tree), "a key is listed twice")
 }
 
-// TestLogIsForWhoeverReadsIt checks that the default format is text on a terminal and JSON elsewhere.
-func TestLogIsForWhoeverReadsIt(t *testing.T) {
+func TestLogFormats(t *testing.T) {
 	for _, c := range []struct {
 		format   string
 		terminal bool
@@ -206,7 +202,7 @@ func TestLogIsForWhoeverReadsIt(t *testing.T) {
 		require.Equal(t, c.json, strings.HasPrefix(b.String(), "{"), b.String())
 		require.Contains(t, b.String(), "hello")
 	}
-	require.ErrorContains(t, Log{Level: "info", Format: "xml"}.Validate(), `"xml" is none of auto, text, json`)
+	require.ErrorContains(t, Log{Level: "info", Format: "xml"}.Validate(), `"xml" is not one of auto, text, json`)
 }
 
 const exampleFile = "kudos.example.yaml"
@@ -215,7 +211,7 @@ func TestExampleExplainsEveryKeyWithItsDefault(t *testing.T) {
 	loaded, err := Load(Sources{File: exampleFile})
 	require.NoError(t, err)
 	if diff := cmp.Diff(Default(), loaded.Config); diff != "" {
-		t.Errorf("%s must show the defaults; mend it where it differs (- default, + example):\n%s", exampleFile, diff)
+		t.Errorf("%s must show the defaults; fix the differences (- default, + example):\n%s", exampleFile, diff)
 	}
 
 	want := Default()

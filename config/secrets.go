@@ -44,7 +44,7 @@ func (l *Loaded) readSecrets(tree []setting) error {
 		case strength[direct.Kind] > strength[from.Kind]:
 			continue
 		case strength[direct.Kind] == strength[from.Kind] && s.value.Len() > 0:
-			err := fmt.Errorf("%s (%s) and %s (%s) are both given: give one", s.key, direct, file.key, from)
+			err := fmt.Errorf("%s (%s) and %s (%s) are both set: set only one", s.key, direct, file.key, from)
 			errs = append(errs, err)
 			continue
 		}
@@ -78,7 +78,7 @@ func readSecret(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(text) > secretBytes:
-		return "", fmt.Errorf("%s has more than %d bytes, which no secret has", path, secretBytes)
+		return "", fmt.Errorf("%s has more than %d bytes, which is too large for a secret", path, secretBytes)
 	}
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if secret == "" {

@@ -40,8 +40,8 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
-// TestASecretAndItsFile: the source with the higher precedence wins, and one source must not give both.
-func TestASecretAndItsFile(t *testing.T) {
+// TestSecretAndItsFileExcludeEachOther: the source with the higher precedence wins, and one source must not give both.
+func TestSecretAndItsFileExcludeEachOther(t *testing.T) {
 	const key, fileKey = "kafka.sasl_password", "kafka.sasl_password_file"
 	path := writeFile(t, "of the file")
 	password := func(src Sources) string {
@@ -63,16 +63,16 @@ func TestASecretAndItsFile(t *testing.T) {
 	t.Setenv("KUDOS_KAFKA_SASL_PASSWORD_FILE", path)
 	_, err := Load(byFile)
 	require.ErrorContains(t, err, "kafka.sasl_password (env KUDOS_KAFKA_SASL_PASSWORD) and "+
-		"kafka.sasl_password_file (env KUDOS_KAFKA_SASL_PASSWORD_FILE) are both given")
+		"kafka.sasl_password_file (env KUDOS_KAFKA_SASL_PASSWORD_FILE) are both set")
 	require.NotContains(t, err.Error(), "of the environment")
 }
 
-func TestASecretsFileThatIsNoGood(t *testing.T) {
+func TestInvalidSecretFile(t *testing.T) {
 	for name, c := range map[string]struct{ path, want string }{
-		"missing": {"/nowhere/secret", "/nowhere/secret: no such file"},
-		"empty":   {writeFile(t, "\n"), "is empty"},
-		"large":   {writeFile(t, strings.Repeat("x", secretBytes+1)), "more than 65536 bytes"},
-		"folder":  {t.TempDir(), "is a directory"},
+		"missing":   {"/nowhere/secret", "/nowhere/secret: no such file"},
+		"empty":     {writeFile(t, "\n"), "is empty"},
+		"large":     {writeFile(t, strings.Repeat("x", secretBytes+1)), "more than 65536 bytes"},
+		"directory": {t.TempDir(), "is a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(Sources{Flags: set("mysql.dsn_file", c.path)})
@@ -82,8 +82,8 @@ func TestASecretsFileThatIsNoGood(t *testing.T) {
 	}
 }
 
-// TestWhatSoundsSecretIs checks that every password, key and DSN is masked and can come from a file.
-func TestWhatSoundsSecretIs(t *testing.T) {
+// TestSecretsAreRecognizedByName checks that every password, key and DSN is masked and can come from a file.
+func TestSecretsAreRecognizedByName(t *testing.T) {
 	c := Default()
 	tree, found := settings(&c), 0
 	for _, s := range tree {
@@ -91,7 +91,7 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 			if strings.HasSuffix(s.key, word) {
 				found++
 				_, ok := fileOf(tree, s.key)
-				require.True(t, ok, "%[1]s sounds like a secret: add a field %[1]s_file, by which it is one", s.key)
+				require.True(t, ok, "%[1]s sounds like a secret: add a field %[1]s_file, which marks it as one", s.key)
 			}
 		}
 	}
@@ -99,7 +99,6 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 		"kafka.sasl_password, mysql.dsn, mysql.migrate_dsn, mysql.shards, mysql.migrate_shards")
 }
 
-// TestPrintShowsNoSecret covers secrets given directly and by file.
 func TestPrintShowsNoSecret(t *testing.T) {
 	const secret = "hunter2"
 	dsn := "kudos:" + secret + "@tcp(db:3306)/kudos"
@@ -118,7 +117,6 @@ func TestPrintShowsNoSecret(t *testing.T) {
 	}
 }
 
-// TestShardsShowNoSecret covers lists of DSNs, separated by commas or lines.
 func TestShardsShowNoSecret(t *testing.T) {
 	const a, b = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
 	const odd = "kudos:hun,ter2@tcp(b:3306)/kudos"
@@ -145,11 +143,10 @@ func TestShardsShowNoSecret(t *testing.T) {
 	require.ErrorContains(t, err, "mysql.shards[1]: dsn is empty")
 	_, err = Load(Sources{Flags: set("mysql.shards_file", writeFile(t, a), "mysql.shards", b)})
 	require.ErrorContains(t, err,
-		"mysql.shards (flag --set) and mysql.shards_file (flag --set) are both given: give one")
+		"mysql.shards (flag --set) and mysql.shards_file (flag --set) are both set: set only one")
 	require.NotContains(t, err.Error(), "hunter2")
 }
 
-// printed returns the settings as a table and as JSON; neither may show the secrets.
 func printed(t *testing.T, l *Loaded, secrets ...string) (table, script string) {
 	t.Helper()
 	var text, js bytes.Buffer
@@ -205,7 +202,7 @@ func TestDurationText(t *testing.T) {
 func TestMaskDSN(t *testing.T) {
 	require.Empty(t, maskDSN(""))
 	require.Equal(t, "root@tcp(db:3306)/kudos", maskDSN("root@tcp(db:3306)/kudos"))
-	require.Equal(t, mask, maskDSN("kudos:hunter2@tcp(db:3306"), "unreadable: nothing of it is shown")
+	require.Equal(t, mask, maskDSN("kudos:hunter2@tcp(db:3306"), "a malformed DSN must be masked entirely")
 }
 
 func TestParseSetNeverRepeatsItsArgument(t *testing.T) {

@@ -50,14 +50,13 @@ func readYAML[T any](t *testing.T, path string) (into T) {
 	return into
 }
 
-// TestComposeFitsTheProgram checks the file against the program's commands and settings: the tests run no container
-// engine.
+// TestComposeFitsTheProgram checks the file against the program's commands and settings: tests run no container engine.
 func TestComposeFitsTheProgram(t *testing.T) {
 	services := composeServices(t)
 	for name, s := range services {
 		for other, on := range s.DependsOn {
 			dependency, exists := services[other]
-			require.True(t, exists, "%s depends on %s, which is not there", name, other)
+			require.True(t, exists, "%s depends on %s, which does not exist", name, other)
 			if on.Condition == "service_healthy" {
 				require.NotNil(t, dependency.Healthcheck, "%s waits for the health of %s, which has no healthcheck",
 					name, other)
@@ -75,8 +74,8 @@ func TestComposeFitsTheProgram(t *testing.T) {
 func checkOwnService(t *testing.T, s service) {
 	cmd, rest, err := cli.Root().Find(s.Command)
 	require.NoError(t, err)
-	require.Empty(t, rest, "%v is no command", s.Command)
-	require.True(t, cmd.HasParent(), "no command is given")
+	require.Empty(t, rest, "%v is not a command", s.Command)
+	require.True(t, cmd.HasParent(), "the command is missing")
 	if cmd.GroupID == "roles" {
 		checkHealthcheck(t, s)
 	}
@@ -90,7 +89,7 @@ func checkOwnService(t *testing.T, s service) {
 		if !named {
 			target = s.Volumes[0]
 		}
-		require.Equal(t, imageOf(t).WorkingDir, target, "it has nowhere to write to")
+		require.Equal(t, imageOf(t).WorkingDir, target, "no volume is mounted at the image's working directory")
 	}
 
 	for key, value := range s.Environment {
@@ -120,12 +119,11 @@ func checkHealthcheck(t *testing.T, s service) {
 	require.Equal(t, "health", cmd.Name())
 	timeout, err := time.ParseDuration(s.Healthcheck.Timeout)
 	require.NoError(t, err)
-	require.Greater(t, timeout, cli.HealthTimeout, "the command would be killed before it says what is wrong")
+	require.Greater(t, timeout, cli.HealthTimeout, "the command would be killed before it reports the cause")
 }
 
-// TestComposeFoldersAreThere: mounted files exist, services with mounts are not started by default, and Prometheus
-// scrapes all roles.
-func TestComposeFoldersAreThere(t *testing.T) {
+// TestComposeDirectoriesExist: mounted files exist, services with mounts are optional, Prometheus scrapes all roles.
+func TestComposeDirectoriesExist(t *testing.T) {
 	var mounted int
 	var roles []string
 	for name, s := range composeServices(t) {
@@ -154,7 +152,7 @@ func TestComposeFoldersAreThere(t *testing.T) {
 	for _, file := range prometheus.RuleFiles {
 		require.FileExists(t, filepath.Join("prometheus", file))
 	}
-	require.ElementsMatch(t, roles, prometheus.Scrapes[0].DNS[0].Names, "what is scraped are the roles")
+	require.ElementsMatch(t, roles, prometheus.Scrapes[0].DNS[0].Names, "Prometheus must scrape exactly the roles")
 	require.Equal(t, fmt.Sprintf(":%d", prometheus.Scrapes[0].DNS[0].Port), imageOf(t).Env["KUDOS_ADMIN_ADDR"])
 }
 
@@ -166,8 +164,7 @@ func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
 	require.Equal(t, "apache/kafka:"+string(version[1]), composeServices(t)["kafka"].Image)
 }
 
-// TestImageSettings: the image's environment has valid settings, all writes are below its volume, kudos dev is left
-// out, and the user is unprivileged.
+// TestImageSettings: settings are valid, all writes are below the volume, kudos dev is left out, the user unprivileged.
 func TestImageSettings(t *testing.T) {
 	image := imageOf(t)
 	for name, value := range image.Env {
@@ -178,9 +175,9 @@ func TestImageSettings(t *testing.T) {
 	for _, dir := range []string{cfg.Processor.StateDir, cfg.Ranker.StateDir, cfg.Reader.StateDir, cfg.Archive.Dir} {
 		require.Equal(t, image.WorkingDir, path.Dir(dir))
 	}
-	require.Equal(t, image.WorkingDir, os.TempDir(), "an image made from scratch has no /tmp")
+	require.Equal(t, image.WorkingDir, os.TempDir(), "an image built from scratch has no /tmp")
 	require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, image.User,
-		"a number: Kubernetes could not tell otherwise that it is not root")
+		"must be a number, so that Kubernetes can verify that it is not root")
 	require.Equal(t, "SIGTERM", image.StopSignal)
 	dockerfile, err := os.ReadFile(dockerfilePath)
 	require.NoError(t, err)
@@ -188,5 +185,5 @@ func TestImageSettings(t *testing.T) {
 	gomod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)
-	require.Contains(t, string(dockerfile), "golang:"+string(language[1]), "the image is built by the Go of go.mod")
+	require.Contains(t, string(dockerfile), "golang:"+string(language[1]), "must be the Go version of go.mod")
 }

@@ -15,12 +15,11 @@ import (
 	"kudos/schema"
 )
 
-// productionTopics returns the topics by production's settings.
 func productionTopics(t *testing.T) map[string]schema.Topic {
-	all := kudosWorkloads(t, productionFolder)
+	all := kudosWorkloads(t, productionDir)
 	i := slices.IndexFunc(all, func(w workload) bool { return w.Metadata.Name == "kudos-topics" })
-	require.NotEqual(t, -1, i, "no job makes the topics")
-	_, cfg := asInPod(t, productionFolder, all[i].Template.Spec)
+	require.NotEqual(t, -1, i, "no job creates the topics")
+	_, cfg := asInPod(t, productionDir, all[i].Template.Spec)
 	topics := map[string]schema.Topic{}
 	for _, topic := range schema.Topics(cfg.Topics.Partitions, cfg.Topics.ReplicationFactor) {
 		topics[topic.Name] = topic
@@ -31,13 +30,13 @@ func productionTopics(t *testing.T) map[string]schema.Topic {
 // TestStrimziTopicsAreThoseOfTheProgram: otherwise Strimzi and `kudos topics apply` would keep overwriting each other.
 func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
 	want := productionTopics(t)
-	for _, o := range ofKind(t, strimziFolder, "KafkaTopic") {
+	for _, o := range ofKind(t, strimziDir, "KafkaTopic") {
 		have := specOf[struct {
 			Partitions, Replicas int
 			Config               map[string]string
 		}](t, o)
 		topic, exists := want[o.Metadata.Name]
-		require.True(t, exists, "%s is no topic", o.Metadata.Name)
+		require.True(t, exists, "%s is not a topic of kudos", o.Metadata.Name)
 		require.Equal(t, int(topic.Partitions), have.Partitions, o.Metadata.Name)
 		require.Equal(t, int(topic.ReplicationFactor), have.Replicas, o.Metadata.Name)
 		require.Equal(t, topic.Configs, have.Config, o.Metadata.Name)
@@ -51,11 +50,11 @@ func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
 // checks the permissions against docs/security.md, on a real broker.
 func TestStrimziHasAUserForEachAccount(t *testing.T) {
 	var users, accounts []string
-	for _, o := range ofKind(t, strimziFolder, "KafkaUser") {
+	for _, o := range ofKind(t, strimziDir, "KafkaUser") {
 		users = append(users, o.Metadata.Name)
-		require.Equal(t, "kudos", o.Metadata.Labels["strimzi.io/cluster"], "the Secret of its authority is called so")
+		require.Equal(t, "kudos", o.Metadata.Labels["strimzi.io/cluster"], "the name of the CA's Secret depends on it")
 	}
-	for _, o := range ofKind(t, productionFolder, "ServiceAccount") {
+	for _, o := range ofKind(t, productionDir, "ServiceAccount") {
 		accounts = append(accounts, o.Metadata.Name)
 	}
 	require.ElementsMatch(t, accounts, users)
@@ -65,15 +64,15 @@ func TestStrimziHasAUserForEachAccount(t *testing.T) {
 func TestKubernetesHasTheKafkaThatTestsRun(t *testing.T) {
 	services := composeServices(t)
 	images := map[string]string{}
-	for _, w := range workloads(t, devFolder) {
+	for _, w := range workloads(t, devDir) {
 		images[w.Metadata.Name] = w.Template.Spec.Containers[0].Image
 	}
 	require.Equal(t, services["kafka"].Image, images["kafka"])
 	require.Equal(t, services["mysql"].Image, images["mysql"])
 }
 
-// TestAlertsForKubernetesAreTheRules checks that the object is generated from the one copy of the rules.
-func TestAlertsForKubernetesAreTheRules(t *testing.T) {
+// TestKubernetesAlertsEqualTheRules checks that the object is generated from the one copy of the rules.
+func TestKubernetesAlertsEqualTheRules(t *testing.T) {
 	tier.Verify(t)
 	path := filepath.Join(t.TempDir(), "alerts.yaml")
 	alerts, err := exec.CommandContext(t.Context(), "./kubernetes/prometheusrule.sh").Output()

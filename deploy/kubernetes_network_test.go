@@ -12,8 +12,8 @@ import (
 
 // TestKubernetesServicesReachTheirPods: the labels and ports in services, budgets and StatefulSets exist.
 func TestKubernetesServicesReachTheirPods(t *testing.T) {
-	for _, folder := range overlays {
-		all := workloads(t, folder)
+	for _, directory := range overlays {
+		all := workloads(t, directory)
 		pods := func(selector map[string]string) (found []workload) {
 			for _, w := range all {
 				if selects(selector, w.Template.Metadata.Labels) {
@@ -23,7 +23,7 @@ func TestKubernetesServicesReachTheirPods(t *testing.T) {
 			return found
 		}
 		headless := map[string]bool{}
-		for _, o := range ofKind(t, folder, "Service") {
+		for _, o := range ofKind(t, directory, "Service") {
 			s := specOf[struct {
 				ClusterIP string
 				Selector  map[string]string
@@ -36,13 +36,13 @@ func TestKubernetesServicesReachTheirPods(t *testing.T) {
 					o.Metadata.Name, p.TargetPort)
 			}
 		}
-		for _, o := range ofKind(t, folder, "PodDisruptionBudget") {
+		for _, o := range ofKind(t, directory, "PodDisruptionBudget") {
 			s := specOf[struct {
 				Selector struct{ MatchLabels map[string]string }
 			}](t, o)
 			require.Len(t, pods(s.Selector.MatchLabels), 1, o.Metadata.Name)
 		}
-		for _, w := range kudosWorkloads(t, folder) {
+		for _, w := range kudosWorkloads(t, directory) {
 			if w.Kind == "StatefulSet" {
 				require.True(t, headless[w.ServiceName], "%s: service %s", w.Metadata.Name, w.ServiceName)
 			}
@@ -71,9 +71,9 @@ type networkRule struct {
 
 // TestKubernetesKeepsTheAdminPortPrivate: the admin port exposes everything without authentication.
 func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
-	for _, folder := range overlays {
+	for _, directory := range overlays {
 		admin := 0
-		for _, o := range ofKind(t, folder, "NetworkPolicy") {
+		for _, o := range ofKind(t, directory, "NetworkPolicy") {
 			s := specOf[networkPolicy](t, o)
 			require.Equal(t, "kudos", s.PodSelector.MatchLabels["app.kubernetes.io/name"], o.Metadata.Name)
 			for _, rule := range s.Ingress {
@@ -92,15 +92,14 @@ func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 	}
 }
 
-// TestKubernetesLetsThroughWhatIsNeeded: HTTP servers can be reached, and all pods can reach Kafka and, if they need
-// it, MySQL.
+// TestKubernetesLetsThroughWhatIsNeeded: HTTP servers can be reached, and pods can reach Kafka and, if needed, MySQL.
 func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
-	for _, folder := range overlays {
-		for _, w := range kudosWorkloads(t, folder) {
-			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
-				in, out := letThrough(t, folder, w)
+	for _, directory := range overlays {
+		for _, w := range kudosWorkloads(t, directory) {
+			t.Run(path.Base(directory)+"/"+w.Metadata.Name, func(t *testing.T) {
+				in, out := letThrough(t, directory, w)
 				require.Equal(t, w.Template.Spec.Containers[0].port("http") != 0, slices.Contains(in, "http"))
-				_, cfg := asInPod(t, folder, w.Template.Spec)
+				_, cfg := asInPod(t, directory, w.Template.Spec)
 				want := []string{"53"}
 				if cfg.MySQL.OfMigrations().DSN != "" {
 					want = append(want, "3306")
@@ -117,7 +116,7 @@ func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 }
 
 // letThrough returns the ports that network policies open to and for a workload's pods.
-func letThrough(t *testing.T, folder string, w workload) (in, out []string) {
+func letThrough(t *testing.T, directory string, w workload) (in, out []string) {
 	opened := func(rules []networkRule) (ports []string) {
 		for _, r := range rules {
 			for _, p := range r.Ports {
@@ -126,7 +125,7 @@ func letThrough(t *testing.T, folder string, w workload) (in, out []string) {
 		}
 		return ports
 	}
-	for _, o := range ofKind(t, folder, "NetworkPolicy") {
+	for _, o := range ofKind(t, directory, "NetworkPolicy") {
 		s, labels := specOf[networkPolicy](t, o), w.Template.Metadata.Labels
 		applies := selects(s.PodSelector.MatchLabels, labels)
 		for _, e := range s.PodSelector.MatchExpressions {

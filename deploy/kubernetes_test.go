@@ -25,16 +25,15 @@ import (
 	"kudos/schema"
 )
 
-// TestKubernetesFitsTheProgram checks the Kubernetes objects against the program's commands and settings: the tests run
-// no cluster.
+// TestKubernetesFitsTheProgram checks the objects against the program's commands and settings: tests run no cluster.
 func TestKubernetesFitsTheProgram(t *testing.T) {
-	for _, folder := range overlays {
-		for _, w := range kudosWorkloads(t, folder) {
-			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
+	for _, directory := range overlays {
+		for _, w := range kudosWorkloads(t, directory) {
+			t.Run(path.Base(directory)+"/"+w.Metadata.Name, func(t *testing.T) {
 				p := w.Template.Spec
 				require.Len(t, p.Containers, 1)
-				checkComponent(t, folder, w)
-				cmd, cfg := asInPod(t, folder, p)
+				checkComponent(t, directory, w)
+				cmd, cfg := asInPod(t, directory, p)
 				checkRights(t, p)
 				checkResources(t, cmd, cfg, p.Containers[0])
 				if cmd.GroupID == "roles" {
@@ -59,12 +58,12 @@ func TestKubernetesFitsTheProgram(t *testing.T) {
 }
 
 // checkComponent: upgrades select one role after another by this label (docs/deploy.md).
-func checkComponent(t *testing.T, folder string, w workload) {
+func checkComponent(t *testing.T, directory string, w workload) {
 	const label = "app.kubernetes.io/component"
 	component := w.Template.Metadata.Labels[label]
 	require.Equal(t, "kudos-"+component, w.Template.Spec.ServiceAccountName)
 	own := []string{w.Metadata.Name, w.Template.Spec.ServiceAccountName, w.ServiceName}
-	for _, o := range objectsOf(t, folder) {
+	for _, o := range objectsOf(t, directory) {
 		if slices.Contains(own, o.Metadata.Name) {
 			require.Equal(t, component, o.Metadata.Labels[label], "%s %s", o.Kind, o.Metadata.Name)
 		}
@@ -72,18 +71,18 @@ func checkComponent(t *testing.T, folder string, w workload) {
 }
 
 // asInPod finds the command that the pod runs, and loads its configuration as in the pod.
-func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded) {
+func asInPod(t *testing.T, directory string, p pod) (*cobra.Command, *config.Loaded) {
 	c := p.Containers[0]
 	cmd, flags, err := cli.Root().Find(c.Args)
 	require.NoError(t, err)
-	require.True(t, cmd.Runnable() && cmd.HasParent(), "%v is no command", c.Args)
+	require.True(t, cmd.Runnable() && cmd.HasParent(), "%v is not a command", c.Args)
 	require.NoError(t, cmd.ParseFlags(flags))
-	require.Empty(t, cmd.Flags().Args(), "%v is no command", c.Args)
-	require.Equal(t, 1, cmd.Flags().NFlag(), "settings belong into %s/kudos.yaml", folder)
+	require.Empty(t, cmd.Flags().Args(), "%v is not a command", c.Args)
+	require.Equal(t, 1, cmd.Flags().NFlag(), "settings belong in %s/kudos.yaml", directory)
 	file, err := cmd.Flags().GetString("config")
 	require.NoError(t, err)
 	settings := filepath.Join(t.TempDir(), "kudos.yaml")
-	require.NoError(t, os.WriteFile(settings, []byte(mounted(t, folder, p, file)), 0o600))
+	require.NoError(t, os.WriteFile(settings, []byte(mounted(t, directory, p, file)), 0o600))
 	for name, value := range imageOf(t).Env {
 		t.Setenv(name, value)
 	}
@@ -102,44 +101,43 @@ func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded
 }
 
 // mounted returns the contents of a file in a pod.
-func mounted(t *testing.T, folder string, p pod, file string) string {
+func mounted(t *testing.T, directory string, p pod, file string) string {
 	for _, m := range p.mounts() {
 		if m.MountPath != path.Dir(file) || m.volume.ConfigMap == nil {
 			continue
 		}
-		for _, o := range ofKind(t, folder, "ConfigMap") {
+		for _, o := range ofKind(t, directory, "ConfigMap") {
 			if o.Metadata.Name == m.volume.ConfigMap.Name {
 				require.Contains(t, o.Data, path.Base(file))
-				require.Equal(t, "setup", o.Metadata.Labels["app.kubernetes.io/component"], "the jobs need it")
+				require.Equal(t, "setup", o.Metadata.Labels["app.kubernetes.io/component"], "the setup jobs need it")
 				return o.Data[path.Base(file)]
 			}
 		}
 	}
-	require.Fail(t, "nothing is mounted there", file)
+	require.Fail(t, "no ConfigMap is mounted there", file)
 	return ""
 }
 
-// checkRights checks restrictions beyond the Pod Security Standard that the namespaces enforce
-// (integration/deploycheck).
+// checkRights checks restrictions beyond the namespaces' Pod Security Standard (see integration/deploycheck).
 func checkRights(t *testing.T, p pod) {
 	no := false
 	require.NotEmpty(t, p.ServiceAccountName)
 	require.Equal(t, &no, p.AutomountServiceAccountToken)
 	require.Equal(t, &no, p.EnableServiceLinks)
 	require.Equal(t, imageOf(t).User, fmt.Sprintf("%d:%d", p.SecurityContext.RunAsUser, p.SecurityContext.RunAsGroup))
-	require.Equal(t, p.SecurityContext.RunAsGroup, p.SecurityContext.FSGroup, "it could not write to its volume")
+	require.Equal(t, p.SecurityContext.RunAsGroup, p.SecurityContext.FSGroup, "the pod could not write to its volume")
 	require.True(t, p.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
 }
 
 // checkResources: the pod's memory suffices for the program, and its CPU is not limited.
 func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c container) {
 	require.Contains(t, c.Resources.Requests, "cpu")
-	require.NotContains(t, c.Resources.Limits, "cpu", "it would stand still in the middle of a transaction")
+	require.NotContains(t, c.Resources.Limits, "cpu", "CPU throttling would stall it in the middle of a transaction")
 	limit := inBytes(t, c.Resources.Limits["memory"])
 	if cmd.GroupID != "roles" {
 		return // a job is retried
 	}
-	require.Equal(t, limit, inBytes(t, c.Resources.Requests["memory"]), "a node that is full would kill it first")
+	require.Equal(t, limit, inBytes(t, c.Resources.Requests["memory"]), "a node short of memory would kill it first")
 	var goes, buffers int64 // Go's memory, and memory outside of Go
 	for _, e := range c.Env {
 		if e.Name == "GOMEMLIMIT" {
@@ -153,7 +151,7 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 	}
 	require.Positive(t, goes, "GOMEMLIMIT")
 	require.Greater(t, goes, 2*caches, "GOMEMLIMIT: most of it would be block cache")
-	require.Greater(t, limit-goes, buffers+64<<20, "GOMEMLIMIT: no room for what is not Go's")
+	require.Greater(t, limit-goes, buffers+64<<20, "GOMEMLIMIT: too little memory is left outside of Go")
 }
 
 func inBytes(t *testing.T, size string) int64 {
@@ -165,8 +163,7 @@ func inBytes(t *testing.T, size string) int64 {
 	return n << shift
 }
 
-// checkCertificates: the TLS files for Kafka come from Strimzi's Secrets; the client's certificate is that of the user
-// with the name of the pod's account.
+// checkCertificates: Kafka's TLS files come from Strimzi's Secrets; the client's user is named like the account.
 func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
 	p, found := w.Template.Spec, map[string]string{} // by file, its secret and key
 	for _, m := range p.mounts() {
@@ -192,7 +189,7 @@ func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 	listens := func(name, addr string) {
 		host, port, err := net.SplitHostPort(addr)
 		require.NoError(t, err)
-		require.Empty(t, host, "%s must be reached from outside of the pod", name)
+		require.Empty(t, host, "%s must be reachable from outside of the pod", name)
 		require.Equal(t, port, strconv.Itoa(c.port(name)), name)
 	}
 	listens("admin", cfg.Admin.Addr)
@@ -207,12 +204,11 @@ func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 		require.Equal(t, "admin", probe.HTTPGet.Port)
 	}
 	require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path,
-		"with what looks at servers, one that is away would restart all")
+		"if liveness depended on servers, an unavailable one would restart all pods")
 	require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
 }
 
-// checkGracePeriod: work in flight finishes before the pod is killed, and HTTP servers keep responding until load
-// balancers have noticed.
+// checkGracePeriod: work in flight finishes before the kill, and servers respond until load balancers have noticed.
 func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 	shutdown, known := map[string]time.Duration{
 		"producer":  cfg.Producer.ShutdownTimeout + cfg.Producer.AckTimeout, // requests that time out must end too
@@ -251,24 +247,24 @@ func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload
 	retain := "Delete" // a cache that would only become stale
 	if cmd.Name() == "archive" {
 		retain = "Retain"
-		require.LessOrEqual(t, *w.Replicas, 1, "one process writes to a folder")
+		require.LessOrEqual(t, *w.Replicas, 1, "only one process may write to a directory")
 	}
 	require.Equal(t, retain, w.PersistentVolumeClaimRetentionPolicy.WhenDeleted)
 	require.Equal(t, retain, w.PersistentVolumeClaimRetentionPolicy.WhenScaled)
 }
 
-// TestTheAdminServerHasWhatOthersAsk checks the paths of probes and scrapes.
-func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
+// TestAdminServerHasEachDocumentedPath checks the paths of probes and scrapes.
+func TestAdminServerHasEachDocumentedPath(t *testing.T) {
 	asked := map[string]bool{}
-	for _, folder := range overlays {
-		for _, w := range kudosWorkloads(t, folder) {
+	for _, directory := range overlays {
+		for _, w := range kudosWorkloads(t, directory) {
 			if w.Kind != "Job" {
 				c := w.Template.Spec.Containers[0]
 				asked[c.LivenessProbe.HTTPGet.Path], asked[c.ReadinessProbe.HTTPGet.Path] = true, true
 			}
 		}
 	}
-	for _, o := range ofKind(t, productionFolder, "PodMonitor") {
+	for _, o := range ofKind(t, productionDir, "PodMonitor") {
 		monitor := specOf[struct{ PodMetricsEndpoints []struct{ Path, Port string } }](t, o)
 		for _, e := range monitor.PodMetricsEndpoints {
 			require.Equal(t, "admin", e.Port)
@@ -293,10 +289,10 @@ func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 // replicas, the object must not.
 func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 	byName := map[string]workload{}
-	for _, w := range kudosWorkloads(t, productionFolder) {
+	for _, w := range kudosWorkloads(t, productionDir) {
 		byName[w.Kind+" "+w.Metadata.Name] = w
 	}
-	for _, o := range ofKind(t, productionFolder, "HorizontalPodAutoscaler") {
+	for _, o := range ofKind(t, productionDir, "HorizontalPodAutoscaler") {
 		s := specOf[struct {
 			ScaleTargetRef struct{ Kind, Name string }
 			MaxReplicas    int
@@ -311,11 +307,11 @@ func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 		}](t, o)
 		w, exists := byName[s.ScaleTargetRef.Kind+" "+s.ScaleTargetRef.Name]
 		require.True(t, exists, "%s scales %+v", o.Metadata.Name, s.ScaleTargetRef)
-		require.Nil(t, w.Replicas, "%s: each apply would undo what the autoscaler did", w.Metadata.Name)
+		require.Nil(t, w.Replicas, "%s: each apply would override the autoscaler", w.Metadata.Name)
 		if w.Metadata.Name != "kudos-processor" {
 			continue
 		}
-		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
+		_, cfg := asInPod(t, productionDir, w.Template.Spec)
 		require.Equal(t, int(cfg.Topics.Partitions), s.MaxReplicas)
 		require.Equal(t, "kafka_consumergroup_lag", s.Metrics[0].External.Metric.Name)
 		require.Equal(t, map[string]string{"consumergroup": schema.GroupFold},
@@ -325,8 +321,8 @@ func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 
 // TestProductionIsCareful: connections to Kafka and MySQL are encrypted, and clients are authenticated.
 func TestProductionIsCareful(t *testing.T) {
-	for _, w := range kudosWorkloads(t, productionFolder) {
-		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
+	for _, w := range kudosWorkloads(t, productionDir) {
+		_, cfg := asInPod(t, productionDir, w.Template.Spec)
 		require.True(t, cfg.Kafka.TLS)
 		require.True(t, cfg.MySQL.TLS)
 		require.NotEqual(t, producer.AuthNone, cfg.Producer.Auth)
@@ -335,19 +331,19 @@ func TestProductionIsCareful(t *testing.T) {
 
 // TestProductionHoldsNoSecret: Secrets are referenced, and created elsewhere.
 func TestProductionHoldsNoSecret(t *testing.T) {
-	for _, o := range objectsOf(t, productionFolder) {
+	for _, o := range objectsOf(t, productionDir) {
 		require.NotEqual(t, "Secret", o.Kind, o.Metadata.Name)
 		for _, text := range o.Data {
 			require.NotContains(t, text, "dsn")
 		}
 	}
 	keys := map[string]string{}
-	for _, w := range kudosWorkloads(t, productionFolder) {
+	for _, w := range kudosWorkloads(t, productionDir) {
 		for _, e := range w.Template.Spec.Containers[0].Env {
 			if e.ValueFrom != nil {
 				require.NotNil(t, e.ValueFrom.SecretKeyRef)
 				require.Equal(t, "kudos-mysql", e.ValueFrom.SecretKeyRef.Name)
-				require.NotContains(t, keys, e.ValueFrom.SecretKeyRef.Key, "each has a user of its own")
+				require.NotContains(t, keys, e.ValueFrom.SecretKeyRef.Key, "each workload needs its own user")
 				keys[e.ValueFrom.SecretKeyRef.Key] = w.Metadata.Name
 			}
 		}

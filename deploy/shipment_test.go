@@ -12,13 +12,13 @@ import (
 
 // The deployment files: the image, and the directories for kubectl apply.
 const (
-	dockerfilePath   = "Dockerfile"
-	devFolder        = "kubernetes/overlays/dev"
-	productionFolder = "kubernetes/overlays/production"
-	strimziFolder    = "kubernetes/strimzi"
+	dockerfilePath = "Dockerfile"
+	devDir         = "kubernetes/overlays/dev"
+	productionDir  = "kubernetes/overlays/production"
+	strimziDir     = "kubernetes/strimzi"
 )
 
-var overlays = []string{devFolder, productionFolder}
+var overlays = []string{devDir, productionDir}
 
 // object has the fields of a Kubernetes object that these tests check.
 type object struct {
@@ -124,19 +124,19 @@ func imageOf(t *testing.T) image {
 	return deployed.Read[image](t, "deploy/"+dockerfilePath)[0]
 }
 
-func objectsOf(t *testing.T, folder string) []object {
-	return deployed.Read[object](t, "deploy/"+folder)
+func objectsOf(t *testing.T, directory string) []object {
+	return deployed.Read[object](t, "deploy/"+directory)
 }
 
 // ofKind returns the objects of a kind; there must be at least one.
-func ofKind(t *testing.T, folder, kind string) []object {
+func ofKind(t *testing.T, directory, kind string) []object {
 	var found []object
-	for _, o := range objectsOf(t, folder) {
+	for _, o := range objectsOf(t, directory) {
 		if o.Kind == kind {
 			found = append(found, o)
 		}
 	}
-	require.NotEmpty(t, found, "%s has no %s", folder, kind)
+	require.NotEmpty(t, found, "%s has no %s", directory, kind)
 	return found
 }
 
@@ -145,10 +145,10 @@ func specOf[T any](t *testing.T, o object) (into T) {
 	return into
 }
 
-func workloads(t *testing.T, folder string) []workload {
+func workloads(t *testing.T, directory string) []workload {
 	var list []workload
 	for _, kind := range []string{"Deployment", "StatefulSet", "Job"} {
-		for _, o := range ofKind(t, folder, kind) {
+		for _, o := range ofKind(t, directory, kind) {
 			w := specOf[workload](t, o)
 			w.object = o
 			list = append(list, w)
@@ -157,15 +157,14 @@ func workloads(t *testing.T, folder string) []workload {
 	return list
 }
 
-func kudosWorkloads(t *testing.T, folder string) []workload {
-	list := slices.DeleteFunc(workloads(t, folder), func(w workload) bool {
+func kudosWorkloads(t *testing.T, directory string) []workload {
+	list := slices.DeleteFunc(workloads(t, directory), func(w workload) bool {
 		return w.Template.Metadata.Labels["app.kubernetes.io/name"] != "kudos"
 	})
 	require.Len(t, list, 7, "five roles, two jobs")
 	return list
 }
 
-// selects reports whether labels match a selector.
 func selects(want, labels map[string]string) bool {
 	for key, value := range want {
 		if labels[key] != value {

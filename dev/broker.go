@@ -24,8 +24,7 @@ import (
 // BrokerAddress is the default address of the embedded broker: Kafka's port, on the loopback interface.
 const BrokerAddress = "127.0.0.1:9092"
 
-// Broker is a single-node Kafka cluster in this process: franz-go's kfake. It starts without topics, which have
-// replication factor 1.
+// Broker is a single-node Kafka in this process (franz-go's kfake), at first without topics. Replication factor is 1.
 //
 // It has transactions as in Kafka since transaction.version 2, classic groups, topic ids, control records and the last
 // stable offset. It differs from a real broker:
@@ -44,8 +43,7 @@ type Broker struct {
 const (
 	// segmentBytes is small because the space of deleted records is freed segment by segment.
 	segmentBytes = 256 << 10
-	// never is an interval in milliseconds that does not elapse.
-	never = int64(365 * 24 * time.Hour / time.Millisecond)
+	never        = int64(365 * 24 * time.Hour / time.Millisecond) // an interval in milliseconds that does not elapse
 )
 
 // StartBroker listens on address (port 0: any free port) and serves; call Run or RunAndClean to shut it down. Clients
@@ -57,7 +55,7 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 		return nil, fmt.Errorf("embedded Kafka: address %q is not host:port: %w", address, err)
 	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return nil, fmt.Errorf("embedded Kafka: address %q names no host; "+
-			"Kafka tells it to its clients, so give one that they can reach", address)
+			"Kafka advertises it to clients, so use one that they can reach", address)
 	}
 	var id [16]byte // a new one each time, in Kafka's format
 	rand.Read(id[:])
@@ -77,7 +75,7 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 	}
 	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
-		const help = "(give another address, or port 0 for any free one)"
+		const help = "(use another address, or port 0 for any free port)"
 		return nil, fmt.Errorf("embedded Kafka cannot listen on %s: %w %s", address, err, help)
 	}
 	b := &Broker{log: log, cluster: cluster, address: cluster.ListenAddrs()[0]}
@@ -155,8 +153,7 @@ func (b *Broker) EndKilledTransactions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// brokerLogger logs kfake's log lines, at level info at most: kfake warns of things that every client may do, such as
-// letting a transaction time out.
+// brokerLogger caps kfake's log lines at info: kfake warns of normal events, such as a transaction that times out.
 type brokerLogger struct{ log *slog.Logger }
 
 func (l brokerLogger) Logf(level kfake.LogLevel, format string, args ...any) {

@@ -28,8 +28,7 @@ const (
 	patience = testkit.Patience
 )
 
-// startBroker starts an embedded broker for one test, with its data in dir, and creates the topics unless partitions is
-// 0.
+// startBroker starts an embedded broker for one test, with data in dir, and creates the topics unless partitions is 0.
 func startBroker(t testing.TB, dir string, partitions int32) (b *Broker, stop func()) {
 	t.Helper()
 	b, err := StartBroker(free, dir, testkit.Log())
@@ -132,7 +131,7 @@ func TestBrokerIsWhatKudosRequires(t *testing.T) {
 			require.Equal(t, value, values[key], "%s of %s", key, want.Name)
 		}
 	}
-	require.Len(t, ids, 9, "each topic has an id of its own")
+	require.Len(t, ids, 9, "each topic has its own id")
 	require.NotContains(t, ids, [16]byte{})
 
 	another, _ := startBroker(t, "", 1)
@@ -175,7 +174,7 @@ func TestBrokerTransactions(t *testing.T) {
 	next := transactional(t, b, "t-0") // takes over: aborts the open transaction and fences its owner
 	_, _, err := next.ProducerID(t.Context())
 	require.NoError(t, err)
-	require.Error(t, cl.EndTransaction(t.Context(), kgo.TryCommit), "the owner before is fenced")
+	require.Error(t, cl.EndTransaction(t.Context(), kgo.TryCommit), "the previous owner is fenced")
 	require.EqualValues(t, 9, end(admin.ListCommittedOffsets))
 }
 
@@ -200,7 +199,7 @@ func commandLineClient(t *testing.T, name, debian string) string {
 	return path
 }
 
-func TestBrokerTakesKcat(t *testing.T) {
+func TestBrokerServesKcat(t *testing.T) {
 	client := commandLineClient(t, "kcat", "kcat")
 	b, _ := startBroker(t, "", 1)
 	ctx := testkit.Context(t)
@@ -214,7 +213,7 @@ func TestBrokerTakesKcat(t *testing.T) {
 	require.Equal(t, `42 {"user_id":7,"action":"LIKE"}`, string(out))
 }
 
-func TestBrokerRefusesAddresses(t *testing.T) {
+func TestBrokerRejectsAddresses(t *testing.T) {
 	b, _ := startBroker(t, "", 0)
 	for _, address := range []string{b.Address(), "0.0.0.0:9092", ":9092", "[::]:9092", "localhost"} {
 		_, err := StartBroker(address, "", testkit.Log())
@@ -233,8 +232,7 @@ func TestBrokerKeepsItsData(t *testing.T) {
 	require.Equal(t, id, b.cluster.TopicInfo(schema.TopicState).TopicID)
 }
 
-// TestKilledTransactionsStayAborted: even after a second kill, when their transactional id has committed another
-// transaction.
+// TestKilledTransactionsStayAborted: even after a second kill, when their transactional id has committed another.
 func TestKilledTransactionsStayAborted(t *testing.T) {
 	dir := t.TempDir()
 	kill := func() *Broker { // simulates a kill by starting on a copy of the directory

@@ -47,8 +47,7 @@ type topicPartition struct {
 type trimRule struct {
 	readBy []string      // consumer groups that must have read a record
 	keep   time.Duration // minimum age, for readers that commit no offsets
-	// keepRecords of each partition stay, however old they are: a killed broker takes the end of a log from them, and
-	// would restart an empty log at 0.
+	// keepRecords of each partition stay: a killed broker takes the end of a log from them; an empty log restarts at 0.
 	keepRecords int64
 }
 
@@ -97,10 +96,10 @@ func (c *cleaner) run(ctx context.Context, interval time.Duration) {
 			return
 		case now := <-ticker.C:
 			if err := c.trim(ctx, now); err != nil && ctx.Err() == nil {
-				c.log.Info("old records of the embedded broker were not deleted; trying again", "error", err)
+				c.log.Info("old records of the embedded broker were not deleted; retrying", "error", err)
 			}
 			if err := c.compactTables(ctx); err != nil && ctx.Err() == nil {
-				c.log.Info("a table of the embedded broker was not compacted; trying again", "error", err)
+				c.log.Info("a table of the embedded broker was not compacted; retrying", "error", err)
 			}
 		}
 	}
@@ -186,7 +185,7 @@ func (c *cleaner) compactIfDue(ctx context.Context, tp topicPartition) error {
 			return nil
 		}
 		if err := c.broker.cluster.DeleteRecords(tp.topic, tp.partition, last.until); err != nil {
-			return fmt.Errorf("deleting what was written again: %w", err)
+			return fmt.Errorf("deleting rewritten records: %w", err)
 		}
 		last.until = 0
 		c.compacted[tp] = last
@@ -223,7 +222,7 @@ func (c *cleaner) compact(ctx context.Context, tp topicPartition, start, end int
 	if err := c.cl.ProduceSync(ctx, again...).FirstErr(); err != nil {
 		// A request still in flight must not arrive after release.
 		c.cl.Close()
-		return 0, errors.Join(fmt.Errorf("writing %d records again: %w", len(again), err), c.connect())
+		return 0, errors.Join(fmt.Errorf("rewriting %d records: %w", len(again), err), c.connect())
 	}
 	return size, nil
 }

@@ -18,8 +18,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// compacting returns a broker with topics of one partition, a cleaner that compacts the state table, and the table's
-// writer.
+// compacting returns a broker with one-partition topics, a cleaner compacting the state table, and the table's writer.
 func compacting(t *testing.T) (*Broker, *cleaner, *kgo.Client) {
 	t.Helper()
 	b, _ := startBroker(t, "", 1)
@@ -49,10 +48,10 @@ func table(t *testing.T, b *Broker) map[string]string {
 			return c.Next < c.End, nil
 		})
 		if err == nil {
-			require.Equal(t, "_", last, "the log ends as it did")
+			require.Equal(t, "_", last, "the end of the log is unchanged")
 			return values
 		}
-		require.Greater(t, logStart(b, schema.TopicState), start, "the start was not deleted meanwhile: %v", err)
+		require.Greater(t, logStart(b, schema.TopicState), start, "failed although the start was not deleted: %v", err)
 	}
 }
 
@@ -66,7 +65,7 @@ func TestCompactorKeepsTheTable(t *testing.T) {
 	end := b.cluster.PartitionInfo(schema.TopicState, 0).HighWatermark
 
 	require.NoError(t, c.compactTables(t.Context()))
-	require.Zero(t, logStart(b, schema.TopicState), "what was written again stays for those that are behind")
+	require.Zero(t, logStart(b, schema.TopicState), "the originals stay for consumers that are behind")
 	require.Equal(t, want, table(t, b))
 
 	require.NoError(t, c.compactTables(t.Context()))
@@ -75,8 +74,7 @@ func TestCompactorKeepsTheTable(t *testing.T) {
 	transact(t, writer, kgo.TryCommit, "a=3") // the writer was not fenced
 }
 
-// TestCompactorWaitsForTheOpenTransaction: rewritten records must not come after the transaction's records of the same
-// key.
+// TestCompactorWaitsForTheOpenTransaction: rewritten records must not follow the transaction's records of the same key.
 func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
 	b, c, writer := compacting(t)
 	transact(t, writer, kgo.TryCommit, "a=1", "b=1", "c=1", "_=1")
@@ -168,17 +166,17 @@ func trimming(t *testing.T) (c *cleaner, commit func(group string, offset int64)
 	}
 }
 
-func TestTrimDeletesWhatIsOldAndRead(t *testing.T) {
+func TestTrimDeletesOldRecordsThatWereRead(t *testing.T) {
 	_, commit, trim := trimming(t)
 	rule := trimRule{readBy: []string{"first", "second"}, keep: 10 * time.Minute}
-	require.Zero(t, trim(rule), "nobody has read")
+	require.Zero(t, trim(rule), "no group has read")
 	commit("first", 4)
-	require.Zero(t, trim(rule), "one of two has read")
+	require.Zero(t, trim(rule), "only one of two groups has read")
 	commit("second", 3)
 	require.EqualValues(t, 3, trim(rule), "the slower group counts")
 	commit("first", 10)
 	commit("second", 9)
-	require.EqualValues(t, 5, trim(rule), "what is young stays")
+	require.EqualValues(t, 5, trim(rule), "recent records stay")
 	require.EqualValues(t, 5, trim(rule))
 }
 
@@ -197,7 +195,7 @@ func TestTrimKeepsTheLastRecords(t *testing.T) {
 		{time.Nanosecond, 2, 8}, // all are old
 	} {
 		got := trim(trimRule{keep: c.age, keepRecords: c.keep})
-		require.Equal(t, c.want, got, "older than %s, without the last %d", c.age, c.keep)
+		require.Equal(t, c.want, got, "older than %s, except the last %d", c.age, c.keep)
 	}
 }
 

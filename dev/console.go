@@ -35,8 +35,7 @@ func NewConsole(w io.Writer, terminal bool) *Console {
 	return c
 }
 
-// clearLine moves to the start of the line and erases it (ECMA-48, EL).
-const clearLine = "\r\x1b[K"
+const clearLine = "\r\x1b[K" // moves to the start of the line and erases it (ECMA-48, EL)
 
 // Write requires whole lines.
 func (c *Console) Write(lines []byte) (int, error) {
@@ -172,12 +171,9 @@ func grouped(n int64) string {
 // Banner is the text printed once everything runs.
 type Banner struct {
 	Addresses
-	// EmbeddedKafka and EmbeddedMySQL say which servers run in this process.
-	EmbeddedKafka, EmbeddedMySQL bool
-	// DataDir stores Kafka's data across restarts. Empty: the data ends with the process.
-	DataDir string
-	// Rate is the number of simulated events per second; 0: none.
-	Rate float64
+	EmbeddedKafka, EmbeddedMySQL bool    // which servers run in this process
+	DataDir                      string  // stores Kafka's data across restarts; empty: the data ends with the process
+	Rate                         float64 // simulated events per second; 0: none
 }
 
 // Print writes the banner.
@@ -192,9 +188,9 @@ func (b Banner) Print(w io.Writer) error {
 	line("  reads  http://%-17s the reader's HTTP API: /openapi.yaml", b.Reader)
 	line("  admin  http://%-17s /metrics, /readyz\n", b.Admin)
 	if b.Rate > 0 {
-		line("%s simulated events arrive per second. Look on, or like something yourself:\n", grouped(int64(b.Rate)))
+		line("%s simulated events arrive per second. Watch, or like something yourself:\n", grouped(int64(b.Rate)))
 	} else {
-		line("Nothing happens by itself (--simulate 2000 would). Like something:\n")
+		line("No events are simulated (--simulate 2000 does that). Like something:\n")
 	}
 	line("  curl -i -X PUT 'http://%s/v1/posts/42/likes/7?region=DE'", b.HTTP)
 	line("  curl http://%s/v1/posts/42/likes", b.Reader)
@@ -211,15 +207,15 @@ func (b Banner) Print(w io.Writer) error {
 func (b Banner) volatile() string {
 	switch {
 	case b.DataDir != "":
-		return " It is all in this process. Ctrl-C ends it; " + b.DataDir + " keeps its data."
+		return " Everything runs in this process. Ctrl-C stops it; " + b.DataDir + " keeps its data."
 	case b.EmbeddedKafka && b.EmbeddedMySQL:
-		return " It is all in this process, and so is its data: both end with Ctrl-C."
+		return " Everything runs in this process, with its data in memory: Ctrl-C stops it and deletes the data."
 	case b.EmbeddedKafka:
-		return " Kafka is in this process: its data ends with Ctrl-C."
+		return " Kafka runs in this process, with its data in memory: Ctrl-C deletes the data."
 	case b.EmbeddedMySQL:
-		return " MySQL is in this process: its data ends with Ctrl-C."
+		return " MySQL runs in this process, with its data in memory: Ctrl-C deletes the data."
 	}
-	return " Ctrl-C ends it."
+	return " Ctrl-C stops it."
 }
 
 func whose(embedded bool, how string) string {

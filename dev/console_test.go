@@ -27,7 +27,7 @@ func TestBanner(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, b.Print(&out))
 	require.Equal(t, `
-kudos is up. It is all in this process, and so is its data: both end with Ctrl-C.
+kudos is up. Everything runs in this process, with its data in memory: Ctrl-C stops it and deletes the data.
 
   dashboard  http://127.0.0.1:8081
 
@@ -37,7 +37,7 @@ kudos is up. It is all in this process, and so is its data: both end with Ctrl-C
   reads  http://127.0.0.1:8081    the reader's HTTP API: /openapi.yaml
   admin  http://127.0.0.1:9090    /metrics, /readyz
 
-2,000 simulated events arrive per second. Look on, or like something yourself:
+2,000 simulated events arrive per second. Watch, or like something yourself:
 
   curl -i -X PUT 'http://127.0.0.1:8080/v1/posts/42/likes/7?region=DE'
   curl http://127.0.0.1:8081/v1/posts/42/likes
@@ -56,7 +56,7 @@ kudos is up. It is all in this process, and so is its data: both end with Ctrl-C
 		return out.String()
 	}
 	b.DataDir = "/data"
-	require.Contains(t, printed(), "kudos is up. It is all in this process. Ctrl-C ends it; /data keeps its data.\n")
+	require.Contains(t, printed(), " Everything runs in this process. Ctrl-C stops it; /data keeps its data.\n")
 	b.DataDir, b.EmbeddedKafka, b.EmbeddedMySQL, b.Rate = "", false, false, 0
 	require.NotRegexp(t, "data|root", printed())
 }
@@ -67,7 +67,7 @@ func TestStatusLine(t *testing.T) {
 	s := NewStatus(NewConsole(io.Discard, false), Hooks{
 		Published: func() SimulatorCounts { return counts },
 		Applied:   func(context.Context) (int64, error) { return -1234, nil },
-		Lag:       func(context.Context) (int64, error) { return 0, errors.New("kafka is away") },
+		Lag:       func(context.Context) (int64, error) { return 0, errors.New("kafka is unavailable") },
 	})
 	s.lastAt = at
 	s.line(t.Context(), at.Add(time.Second))
@@ -81,7 +81,6 @@ func TestStatusLine(t *testing.T) {
 	require.Equal(t, "lag -1,234", lagOnly.line(t.Context(), at))
 }
 
-// TestStatusSharesTheTerminal shows the status twice, with a log line in between.
 func TestStatusSharesTheTerminal(t *testing.T) {
 	for terminal, want := range map[bool]string{
 		true:  "\r\x1b[Klag 1" + "\r\x1b[Ka log line\n" + "\r\x1b[Klag 2" + "\n",

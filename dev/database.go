@@ -24,13 +24,11 @@ import (
 const DatabaseAddress = "127.0.0.1:3306"
 
 const (
-	// databaseName is the only database of the embedded MySQL server.
-	databaseName = "kudos"
+	databaseName = "kudos" // the only database of the embedded MySQL server
 	// lockWait is how long a transaction waits for earlier ones before it fails with MySQL's error 1205. All
 	// transactions wait for one lock, so it exceeds the innodb_lock_wait_timeout that clients set, which is ignored.
-	lockWait = 20 * time.Second
-	// drainTimeout bounds the wait for running statements at shutdown.
-	drainTimeout = 5 * time.Second
+	lockWait     = 20 * time.Second
+	drainTimeout = 5 * time.Second // bounds the wait for running statements at shutdown
 )
 
 // Database is a MySQL server in this process: go-mysql-server with its tables in memory, any user and no password.
@@ -40,9 +38,8 @@ const (
 // writing statement) to the end of the transaction no other transaction may begin (see serialHandler). No write is
 // lost, whatever clients do, but transactions queue; more than one writing connection has no benefit.
 //
-// It scans where a real server uses an index: a statement costs time in proportion to its rows times the rows of the
-// table. That is fast enough for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints
-// are not.
+// It scans where a real server uses an index: a statement costs time in proportion to its rows times the table's, fast
+// enough for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
 type Database struct {
 	address string
 	engine  *sqle.Engine
@@ -51,8 +48,7 @@ type Database struct {
 	served  chan struct{} // closed when no more connections are accepted
 }
 
-// init silences the server's two loggers, which are global, and defines the lock wait timeout as a session variable:
-// without it, clients that set it could not connect.
+// init silences the server's two global loggers, and defines the lock wait timeout: clients that set it need it.
 func init() {
 	const lockWait = "innodb_lock_wait_timeout"
 	logrus.SetOutput(io.Discard)
@@ -77,7 +73,7 @@ func startDatabase(address string, lockWait time.Duration) (*Database, error) {
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		const help = "(give another address, or port 0 for any free one)"
+		const help = "(use another address, or port 0 for any free port)"
 		return nil, fmt.Errorf("embedded MySQL cannot listen on %s: %w %s", address, err, help)
 	}
 	provider := memory.NewDBProvider(memory.NewDatabase(databaseName))
@@ -131,7 +127,7 @@ func (d *Database) Run(ctx context.Context) (err error) {
 	select {
 	case <-d.handler.close():
 	case <-time.After(drainTimeout):
-		return errors.Join(err, fmt.Errorf("embedded MySQL: a statement still ran %s after the shutdown", drainTimeout))
+		return errors.Join(err, fmt.Errorf("embedded MySQL: a statement still ran %s after shutdown", drainTimeout))
 	}
 	// The engine's background threads end by cancellation, which it reports as an error.
 	if closing := d.engine.Close(); closing != nil && !errors.Is(closing, context.Canceled) {

@@ -193,8 +193,7 @@ func (h *serialHandler) run(conn *mysql.Conn, query string, command func() error
 		}
 	}()
 	if c.session != nil && !c.inTransaction() {
-		// A statement that failed early may have left its snapshot of the tables, which the next statement would write
-		// back.
+		// A statement that failed early may have left its table snapshot, which the next statement would write back.
 		c.session.SetTransaction(nil)
 	}
 	return command()
@@ -228,8 +227,7 @@ var (
 	// beforeStatement matches white space, parentheses and comments, except those that MySQL or MariaDB executes. The
 	// rest is matched by a second expression: in a single one a comment could extend to the end of any later comment.
 	beforeStatement = regexp.MustCompile(`(?s)^(?:[\s(;]|/\*(?:\*/|(?:[^!M]|M[^!]).*?\*/)|(?:--|#)[^\n]*(?:\n|$))*`)
-	// notWriting matches, by the first word, statements that change nothing. COMMIT and ROLLBACK do not take the
-	// transaction lock: if they end a transaction, it is held.
+	// notWriting matches statements that change nothing. A COMMIT or ROLLBACK that ends a transaction has its lock.
 	notWriting = regexp.MustCompile(
 		`(?i)^(?:$|(?:select|show|describe|desc|explain|set|use|help|do|commit|rollback)\b)`)
 )

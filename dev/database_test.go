@@ -22,7 +22,6 @@ import (
 	"kudos/sql"
 )
 
-// newDatabase starts an embedded server for one test, and opens a connection pool.
 func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
 	t.Helper()
 	d, err := StartDatabase(free)
@@ -108,7 +107,7 @@ func TestDatabaseTransaction(t *testing.T) {
 
 	const swap = "UPDATE counts SET likes = ? WHERE post_id = 1 AND likes = ?"
 	require.EqualValues(t, 1, must(t, db, swap, 10, 3), "a compare-and-swap that holds")
-	require.Zero(t, must(t, db, swap, 11, 3), "one that does not")
+	require.Zero(t, must(t, db, swap, 11, 3), "a compare-and-swap that fails")
 
 	tx = begin(t, db)
 	require.EqualValues(t, 1, must(t, tx, swap, 20, 10))
@@ -119,7 +118,7 @@ func TestDatabaseTransaction(t *testing.T) {
 	require.EqualValues(t, 2, scalar(t, db, "SELECT COUNT(*) FROM counts"))
 }
 
-func TestDatabaseReadsBesideAWriter(t *testing.T) {
+func TestDatabaseReadsDuringAWrite(t *testing.T) {
 	d, writer := newDatabase(t)
 	reader := open(t, d, "")
 	must(t, writer, createCounts)
@@ -128,7 +127,7 @@ func TestDatabaseReadsBesideAWriter(t *testing.T) {
 
 	tx := begin(t, writer)
 	must(t, tx, "UPDATE counts SET likes = 2 WHERE post_id = 1")
-	require.EqualValues(t, 1, likes(t, reader, 1), "reads do not wait, and see what is committed")
+	require.EqualValues(t, 1, likes(t, reader, 1), "reads do not block and see committed data")
 	for _, wrong := range []string{"SELECT nothing FROM counts", "SELECT (SELECT likes, dislikes FROM counts)"} {
 		_, err := reader.ExecContext(t.Context(), wrong)
 		require.Error(t, err)
@@ -221,7 +220,7 @@ func TestDatabaseLockWait(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-func TestDatabaseConnectionThatGoesGivesItsLockBack(t *testing.T) {
+func TestClosedConnectionReleasesItsLock(t *testing.T) {
 	d, first := newDatabase(t)
 	second := open(t, d, "")
 	must(t, first, createCounts)
@@ -232,10 +231,10 @@ func TestDatabaseConnectionThatGoesGivesItsLockBack(t *testing.T) {
 	require.ErrorIs(t, conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
 	_ = conn.Close()
 	must(t, second, insertCounts+"(2, 1, 1)")
-	require.EqualValues(t, 2, scalar(t, second, "SELECT post_id FROM counts"), "what was not committed is gone")
+	require.EqualValues(t, 2, scalar(t, second, "SELECT post_id FROM counts"), "uncommitted changes are rolled back")
 }
 
-func TestDatabaseTakesCommandLineClient(t *testing.T) {
+func TestDatabaseServesTheCommandLineClient(t *testing.T) {
 	client := commandLineClient(t, "mariadb", "mariadb-client")
 	d, db := newDatabase(t)
 	must(t, db, createCounts)
@@ -259,7 +258,7 @@ func TestDatabaseEndsWithAnOpenTransaction(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestDatabaseNamesTheAddressItCannotHave(t *testing.T) {
+func TestDatabaseNamesTheAddressInUse(t *testing.T) {
 	d, _ := newDatabase(t)
 	for _, address := range []string{d.Address(), "localhost"} {
 		_, err := StartDatabase(address)

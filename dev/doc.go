@@ -1,6 +1,5 @@
-// Package dev contains what `kudos dev` needs to run the whole system without installing anything: a Kafka broker and a
-// MySQL server in this process, a simulator of likes, and the terminal output. The roles run as in production and do
-// not depend on it.
+// Package dev contains what `kudos dev` needs to run the whole system without installation: an in-process Kafka broker
+// and MySQL server, a like simulator, and the terminal output. The roles run as in production and do not depend on it.
 //
 //	Simulator ──► likes ─┐
 //	      └─► HTTP API ──┤     ┌─► Broker (kfake) ◄─► the roles ◄─► Database (go-mysql-server)

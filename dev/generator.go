@@ -34,8 +34,7 @@ type Shape struct {
 	ViralShare                float64
 }
 
-// DefaultShape is a small network on a busy day. All of it is bounded: the embedded database scans its tables, and the
-// state table has a row for every reaction ever made.
+// DefaultShape is bounded: the embedded database scans tables, and the state table has a row per reaction ever made.
 func DefaultShape() Shape {
 	return Shape{
 		Posts: 2_000, Skew: 1.1,
@@ -131,8 +130,7 @@ func (g *Generator) reaction(now time.Time) schema.Event {
 	return e
 }
 
-// Past returns the i-th of n likes of the day before now, in order of time. Their users appear nowhere else, so that no
-// later event withdraws these likes.
+// Past returns the i-th of n likes of the day before now, by time. Their users are not used again, so the likes stay.
 func (g *Generator) Past(i, n int, now time.Time) schema.Event {
 	const day, wave = 24 * time.Hour, 0.1 // hours differ by a factor of up to four
 	part := float64(i) / float64(n)

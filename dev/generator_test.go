@@ -26,7 +26,7 @@ func TestGeneratorIsPure(t *testing.T) {
 	require.NotEqual(t, events, generate(DefaultShape(), 8, 50_000))
 }
 
-func TestGeneratorMakesWhatItsShapeSays(t *testing.T) {
+func TestGeneratorMatchesItsShape(t *testing.T) {
 	const n = 200_000
 	shape := DefaultShape()
 	shape.ViralEvery, shape.Moods = 1000*time.Hour, 0
@@ -46,7 +46,7 @@ func TestGeneratorMakesWhatItsShapeSays(t *testing.T) {
 			twice++
 		}
 		if region, known := users[e.UserID]; known {
-			require.Equal(t, region, e.Region, "user %d has moved", e.UserID)
+			require.Equal(t, region, e.Region, "user %d changed region", e.UserID)
 		}
 		users[e.UserID] = e.Region
 		actions[e.Action]++
@@ -63,7 +63,7 @@ func TestGeneratorMakesWhatItsShapeSays(t *testing.T) {
 	near(0.8*shape.ChangedMinds, actions[schema.Unlike], "unlikes")
 	near(shape.Dislikes+0.2*shape.ChangedMinds, actions[schema.Dislike], "dislikes")
 	require.Greater(t, posts[1], 10*posts[20], "popularity is skewed")
-	require.Greater(t, len(posts), shape.Posts/2, "but most posts get something")
+	require.Greater(t, len(posts), shape.Posts/2, "but most posts get events")
 	require.Greater(t, newest, uint64(shape.Users), "users join")
 	require.LessOrEqual(t, newest, uint64(shape.Users+1000))
 	us, _ := schema.ParseRegion("US")
@@ -87,7 +87,7 @@ func TestGeneratorLetsPostsGoViral(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, viral, 10, "seconds with an unpopular post above all others")
+	require.Greater(t, viral, 10, "seconds in which an unpopular post is the most liked")
 	require.Less(t, viral, 90)
 }
 
@@ -117,7 +117,7 @@ func TestGeneratorIsBounded(t *testing.T) {
 	before := len(reactions)
 	changes := hour()
 	require.Less(t, before, 2*(shape.Reactions+shape.Posts+shape.ViralPosts*shape.ViralAudience))
-	require.InEpsilon(t, before, len(reactions), 0.05, "after hours there are hardly any new ones")
+	require.InEpsilon(t, before, len(reactions), 0.05, "after hours there are hardly any new reactions")
 	require.Greater(t, changes, 10_000, "but they change")
 }
 
@@ -130,7 +130,7 @@ func TestPastIsADayInOrder(t *testing.T) {
 		require.NoError(t, e.Check())
 		require.GreaterOrEqual(t, e.TimeMs, last)
 		require.Less(t, e.TimeMs, begun.UnixMilli())
-		require.False(t, users[e.UserID], "nobody takes away what another event has given")
+		require.False(t, users[e.UserID], "each user has only one event")
 		require.Greater(t, e.UserID, uint64(g.shape.MaxUsers))
 		last, users[e.UserID] = e.TimeMs, true
 		hours[(begun.UnixMilli()-1-e.TimeMs)/time.Hour.Milliseconds()]++

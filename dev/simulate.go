@@ -27,8 +27,7 @@ type SimulatorOptions struct {
 	HTTPEvery    int
 	MaxInFlight  int           // events not yet acknowledged by Kafka
 	FlushTimeout time.Duration // bounds the wait for acknowledgments at the end
-	// Yesterday is the number of likes of the last 24 hours to publish first, at full speed, if the topic is empty, so
-	// that hourly charts have data.
+	// Yesterday is how many likes of the last 24 hours to publish first if the topic is empty, for hourly charts.
 	Yesterday int
 }
 
@@ -38,11 +37,9 @@ func DefaultSimulatorOptions() SimulatorOptions {
 }
 
 const (
-	maxRate = 1e6
-	// simulatorTick is the interval of sending events, short enough to look smooth.
-	simulatorTick = 10 * time.Millisecond
-	// maxBurst is what a stalled simulator catches up on at once. The rest is dropped: nobody wants an hour of likes
-	// after closing a laptop for an hour.
+	maxRate       = 1e6
+	simulatorTick = 10 * time.Millisecond // the interval of sending events, short enough to look smooth
+	// maxBurst is what a stalled simulator, such as on a closed laptop, catches up on at once. The rest is dropped.
 	maxBurst = time.Second
 	// simulatorLinger is how long an event waits for others in its batch. It also bounds the fold's transactions per
 	// second, each of which costs the embedded broker a kilobyte of memory.
@@ -63,8 +60,7 @@ func CheckRate(rate float64) error {
 type SimulatorCounts struct {
 	// Published events are in Kafka; OverHTTP of them went through the API.
 	Published, OverHTTP uint64
-	// Failed events were dropped: Kafka or the API rejected them, or was unavailable.
-	Failed uint64
+	Failed              uint64 // events that were dropped: Kafka or the API rejected them, or was unavailable
 }
 
 // Simulator publishes generated likes at an even rate.
@@ -113,7 +109,7 @@ func (s *Simulator) Run(ctx context.Context) error {
 	begun := time.Now()
 	g := NewGenerator(DefaultShape(), seed, begun)
 	if err := s.fillYesterday(ctx, cl, g, begun); err != nil {
-		s.log.Info("the likes of yesterday are missing", "error", err)
+		s.log.Info("simulating yesterday's likes failed", "error", err)
 	}
 
 	var workers sync.WaitGroup
@@ -147,7 +143,7 @@ func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Genera
 		err = ends.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("finding out whether there are events: %w", err)
+		return fmt.Errorf("checking whether there are events: %w", err)
 	}
 	empty := true
 	ends.Each(func(end kadm.ListedOffset) { empty = empty && end.Offset == 0 })
@@ -159,7 +155,7 @@ func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Genera
 		s.send(ctx, cl, &e)
 	}
 	if err := cl.Flush(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("waiting until they are acknowledged: %w", err)
+		return fmt.Errorf("waiting for acknowledgments: %w", err)
 	}
 	return nil
 }
@@ -209,8 +205,7 @@ func (s *Simulator) send(ctx context.Context, cl *kgo.Client, e *schema.Event) {
 	})
 }
 
-// sendOverHTTP is one worker: it sends events until the channel is closed. A request in flight is finished even after
-// ctx has ended, so that its outcome is known.
+// sendOverHTTP is one worker. It finishes a request in flight even after ctx has ended, so that its outcome is known.
 func (s *Simulator) sendOverHTTP(ctx context.Context, events <-chan schema.Event) {
 	for e := range events {
 		err := s.request(context.WithoutCancel(ctx), e)
@@ -254,7 +249,7 @@ func (s *Simulator) count(ctx context.Context, err error) {
 		s.published.Add(1)
 	case ctx.Err() == nil:
 		s.failed.Add(1)
-		s.log.Debug("a simulated like was not taken", "error", err)
+		s.log.Debug("a simulated like was not accepted", "error", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestSimulatorPublishes(t *testing.T) {
 		counts.Published--
 		counts.OverHTTP--
 	}
-	require.Zero(t, counts.OverHTTP, "requests that were not made, or not counted")
+	require.Zero(t, counts.OverHTTP, "requests that were not sent or not counted")
 	for _, r := range read(t, newClient(t, b, kgo.ConsumeTopics(schema.TopicLikes)), int(counts.Published)) {
 		var e schema.Event
 		require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &e))
@@ -104,7 +104,7 @@ func TestSimulatorFillsYesterdayOnce(t *testing.T) {
 	}
 }
 
-func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
+func TestSimulatorEndsWhileKafkaIsUnavailable(t *testing.T) {
 	o := DefaultSimulatorOptions()
 	o.Rate, o.MaxInFlight, o.FlushTimeout, o.Yesterday = 100_000, 10, 10*time.Millisecond, 0
 	silent, err := net.Listen("tcp", free) // accepts connections and never responds

@@ -13,11 +13,9 @@ import (
 )
 
 // BodyReader reads whole request bodies, of at most maxBytes each, before their requests take a slot: a client that
-// does not finish its body must not use up the limit on requests in flight.
-//
-// The memory of unfinished bodies is bounded, but no request is rejected for it. Beyond the bound, BodyReader gives up
-// the oldest unfinished body. So a flood of unfinished bodies evicts itself, and a body that arrives at network speed
-// is never the oldest for long.
+// does not finish its body must not use up the limit on requests in flight. The memory of unfinished bodies is bounded:
+// beyond the bound, BodyReader gives up the oldest one. So a flood of unfinished bodies evicts itself, and a body that
+// arrives at network speed is never the oldest for long.
 type BodyReader struct {
 	maxBytes int64
 	maxHeld  int64 // limit of held
@@ -39,9 +37,8 @@ func NewBodyReader(maxBytes int64, whole int) *BodyReader {
 }
 
 // errGivenUp counts as a timeout: the body had its time until newer ones needed the memory.
-var errGivenUp = fmt.Errorf("the body was given up for newer ones: %w", os.ErrDeadlineExceeded)
+var errGivenUp = fmt.Errorf("the body was dropped in favor of newer ones: %w", os.ErrDeadlineExceeded)
 
-// arrival is a body being read.
 type arrival struct {
 	conn *http.ResponseController
 	held int64
@@ -107,8 +104,7 @@ func (b *BodyReader) hold(a *arrival, bytes int64) {
 	for b.mu.held > b.maxHeld {
 		oldest := b.mu.arriving.Front().Value.(*arrival)
 		b.removeLocked(oldest)
-		// This makes its Read return at once. The lock is needed: after leave, the connection may serve another
-		// request.
+		// This makes its Read return at once. It needs the lock: after leave, the connection may serve another request.
 		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0)) // if unsupported (no server), the body ends by itself
 	}
 }

@@ -44,7 +44,6 @@ func TestReadBodyFails(t *testing.T) {
 	require.ErrorIs(t, read(iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
 }
 
-// served reads the body of each request, and reports the result by the request's path.
 type served struct {
 	*BodyReader
 	*httptest.Server
@@ -99,13 +98,13 @@ func (s *served) wait(path string) error {
 	case err := <-s.ended[path]:
 		return err
 	case <-time.After(patience):
-		require.FailNow(s.t, "the body must be read, or given up", path)
+		require.FailNow(s.t, "the body was neither read nor dropped", path)
 		return nil
 	}
 }
 
 // Beyond the bound the oldest body is given up, in both versions of HTTP, although its client is silent.
-func TestOldestBodyIsGivenUp(t *testing.T) {
+func TestOldestUnfinishedBodyIsDropped(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			s := serveBodies(t, NewBodyReader(1_000, 2), http2, "/1", "/2", "/3")
@@ -125,7 +124,6 @@ func TestOldestBodyIsGivenUp(t *testing.T) {
 	}
 }
 
-// holds waits until all bodies together hold this many bytes.
 func (s *served) holds(bytes int64) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -136,7 +134,7 @@ func (s *served) holds(bytes int64) {
 }
 
 // A body that is given up just as it ends is not used: its connection is past its deadline.
-func TestGivenUpAtTheEnd(t *testing.T) {
+func TestUnacknowledgedAtShutdown(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	w := httptest.NewRecorder()
 	last := readerFunc(func(p []byte) (int, error) {
@@ -145,7 +143,7 @@ func TestGivenUpAtTheEnd(t *testing.T) {
 	})
 	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last))
 	require.ErrorIs(t, err, errGivenUp)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a timeout to the client")
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the error must count as a timeout")
 	require.Equal(t, "close", w.Header().Get("Connection"))
 }
 

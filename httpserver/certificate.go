@@ -16,8 +16,7 @@ import (
 // watchEvery is how often the files are checked for a new certificate. They are a few KB.
 const watchEvery = 10 * time.Second
 
-// certificate is the TLS certificate of a server: two PEM files, which are reloaded when they change, so that a new
-// certificate needs no restart.
+// certificate is a server's TLS certificate, from two PEM files that are reloaded when they change, without a restart.
 type certificate struct {
 	section           string // of the settings, for messages
 	certFile, keyFile string
@@ -36,8 +35,7 @@ func CheckPair(certFile, keyFile string) error {
 	return nil
 }
 
-// watch reloads the files when they change, until ctx ends. Unusable files change nothing: one may have been replaced,
-// and the other not yet.
+// watch reloads changed files until ctx ends. Unusable files change nothing: only one of the two may be new already.
 func (c *certificate) watch(ctx context.Context) {
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
@@ -53,11 +51,11 @@ func (c *certificate) watch(ctx context.Context) {
 		case err == nil:
 			last = ""
 			if changed {
-				c.log.Info("a new certificate is used", "not_after", c.current.Load().Leaf.NotAfter)
+				c.log.Info("certificate reloaded", "not_after", c.current.Load().Leaf.NotAfter)
 			}
 		case err.Error() != last:
 			last = err.Error()
-			c.log.Warn("the certificate's files cannot be used; the one read before stays", "err", err)
+			c.log.Warn("cannot load the certificate files; keeping the current certificate", "error", err)
 		}
 	}
 }

@@ -40,7 +40,6 @@ func newTLSServer(t *testing.T, log *slog.Logger) *Server {
 	}, log)
 }
 
-// logged is a log that can be read while it is written.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -58,7 +57,6 @@ func (l *logged) count(what string) int {
 	return bytes.Count(l.text.Bytes(), []byte(what))
 }
 
-// shown returns the TLS state of a connection to a server.
 func shown(t *testing.T, addr string) tls.ConnectionState {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
@@ -106,11 +104,10 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	c.install(t, "", third.Key)
 	c.install(t, third.Cert, "")
 	waitShown("third")
-	require.LessOrEqual(t, log.count("a new certificate is used"), 2, "what is not new is not told of")
+	require.LessOrEqual(t, log.count("certificate reloaded"), 2, "an unchanged certificate must not be logged")
 	require.NoError(t, stop())
 }
 
-// TLS 1.2 is the minimum, and HTTP/2 is offered.
 func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	s := newTLSServer(t, slog.New(slog.DiscardHandler))
 	own := stack.NewAuthority(t).IssueForTest(t, "reader")
@@ -123,11 +120,10 @@ func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	plain, err := http.Get("http://" + s.Addr())
 	require.NoError(t, err)
 	require.NoError(t, plain.Body.Close())
-	require.Equal(t, http.StatusBadRequest, plain.StatusCode, "nothing is served in plain HTTP")
+	require.Equal(t, http.StatusBadRequest, plain.StatusCode, "plain HTTP must be rejected")
 	require.NoError(t, stop())
 }
 
-// Errors of the files name their settings.
 func TestCertificateThatCannotBeLoaded(t *testing.T) {
 	c := newTLSServer(t, slog.New(slog.DiscardHandler)).certificate
 	load := func() error {

@@ -17,7 +17,7 @@ const preflightAge = 10 * time.Minute
 func CheckOrigins(origins []string) error {
 	for _, o := range origins {
 		if o != "*" && !validOrigin(o) {
-			return fmt.Errorf(`%q is not an origin, as https://www.example.com, nor "*"`, o)
+			return fmt.Errorf(`%q is not an origin, such as https://www.example.com, or "*"`, o)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ func TestCheckOrigins(t *testing.T) {
 		"https://WWW.example.com", "HTTPS://www.example.com", "null", "https://a b",
 	} {
 		err := CheckOrigins([]string{"https://good.example.com", bad})
-		require.ErrorContains(t, err, "is not an origin, as https://www.example.com", "%q", bad)
+		require.ErrorContains(t, err, "is not an origin, such as https://www.example.com", "%q", bad)
 	}
 }
 
@@ -51,10 +51,10 @@ func TestCORS(t *testing.T) {
 	require.Equal(t, http.StatusTeapot, w.Code)
 	require.Equal(t, listed, w.Header().Get(allow))
 	require.Equal(t, "Retry-After", w.Header().Get("Access-Control-Expose-Headers"))
-	require.Equal(t, "Origin", w.Header().Get("Vary"), "a cache must not give one origin the answer for another")
+	require.Equal(t, "Origin", w.Header().Get("Vary"), "a cache must not serve one origin's response to another")
 
 	w = ask(h, "PUT", other, "")
-	require.Equal(t, http.StatusTeapot, w.Code, "who is not a browser's page is not kept out")
+	require.Equal(t, http.StatusTeapot, w.Code, "requests of other origins must be served, without CORS headers")
 	require.Empty(t, w.Header().Get(allow))
 
 	w = ask(h, "OPTIONS", listed, "PUT")
@@ -69,6 +69,6 @@ func TestCORS(t *testing.T) {
 	require.Equal(t, "*", ask(handler("*"), "PUT", other, "").Header().Get(allow))
 
 	w = ask(handler(), "OPTIONS", listed, "PUT")
-	require.Equal(t, http.StatusTeapot, w.Code, "with no list there is no answer to preflights")
+	require.Equal(t, http.StatusTeapot, w.Code, "without origins, preflights must not be answered")
 	require.Empty(t, w.Header().Get(allow))
 }

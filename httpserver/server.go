@@ -25,14 +25,11 @@ type Config struct {
 	Name string // for messages: "reader"
 	Key  string // the setting of Addr: "reader.http_addr"
 	Addr string // host:port; port 0 picks a free one
-	Says string // logged once the server listens
 
 	TLSCert, TLSKey string // PEM files, reloaded when they change; "": plain HTTP
 
-	// HTTP has the handler and the limits of requests.
-	HTTP *http.Server
-	// ShutdownTimeout bounds the requests in flight after Serve's context has ended.
-	ShutdownTimeout time.Duration
+	HTTP            *http.Server  // the handler and the limits of requests
+	ShutdownTimeout time.Duration // of the requests in flight after Serve's context has ended
 }
 
 // Server serves HTTP on one listener, once.
@@ -93,12 +90,10 @@ func (s *Server) Ready() error {
 
 // Work is what a role does besides serving requests. Every field is optional.
 type Work struct {
-	// Open is called before the first request.
-	Open func() error
+	Open func() error // called before the first request
 	// Run are run while the server serves, each until its context ends. If one returns an error, the server stops.
-	Run []func(context.Context) error
-	// Close is called after the last request, within the rest of ShutdownTimeout.
-	Close func(context.Context) error
+	Run   []func(context.Context) error
+	Close func(context.Context) error // called after the last request, within the rest of ShutdownTimeout
 }
 
 // Serve serves on ln, which it closes, until ctx ends or something fails for good. Then it stops accepting, waits at
@@ -110,7 +105,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 	}
 	s.addr = ln.Addr().String()
 	close(s.listening)
-	s.log.Info(s.config.Says, "addr", s.addr)
+	s.log.Info("listening", "event", "listening", "server", s.config.Name, "addr", s.addr) // read by package bench
 
 	g, running := errgroup.WithContext(ctx)
 	for _, run := range work.Run {
@@ -129,7 +124,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 	return g.Wait()
 }
 
-// open loads the certificate and calls work.Open. It returns the function that serves.
 func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
 	if s.begun.Swap(true) {
 		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
@@ -158,7 +152,7 @@ func (s *Server) shutdown(ctx context.Context, work Work) error {
 	defer cancel()
 	err := s.HTTP.Shutdown(ctx)
 	if err != nil {
-		err = fmt.Errorf("%s: requests were cut off after %s: %w", s.config.Name, s.config.ShutdownTimeout,
+		err = fmt.Errorf("%s: requests were interrupted after %s: %w", s.config.Name, s.config.ShutdownTimeout,
 			errors.Join(err, s.HTTP.Close()))
 	}
 	if work.Close != nil {

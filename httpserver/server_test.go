@@ -15,7 +15,6 @@ import (
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
 
-// newServer returns a server on a free port.
 func newServer() *Server {
 	return NewServer(Config{
 		Name: "reader", Key: "reader.http_addr", Addr: "127.0.0.1:0", HTTP: &http.Server{}, ShutdownTimeout: patience,

@@ -71,7 +71,7 @@ func (a *archiver) waitParked(why string) {
 	waitSaid(a.t, time.Minute, "like-updates/2 to park", func() (bool, any) {
 		said := a.problem()
 		return strings.HasPrefix(said, "group archive: like-updates/2 parked: "+why) &&
-			strings.Contains(said, "set archive.dir to a new folder") &&
+			strings.Contains(said, "set archive.dir to a new directory") &&
 			!strings.Contains(said, "; like-updates/"), said
 	})
 	require.Contains(a.t, a.logged(), `"msg":"partition is parked"`)
@@ -110,10 +110,10 @@ func readArchive(t *testing.T, dir string) map[archivedName]archived {
 		for _, r := range some {
 			name := archivedName{r.Partition, r.Seq, r.Index}
 			if _, twice := rows[name]; twice {
-				require.FailNow(t, "a row is there twice", "%+v, one of them in %s", name, path)
+				require.FailNow(t, "duplicate row", "%+v, one of them in %s", name, path)
 			}
 			if hour := r.Written.UTC().Format("hour=2006-01-02T15"); hour != filepath.Base(filepath.Dir(path)) {
-				require.FailNow(t, "a row is in the wrong folder", "%+v of %s in %s", name, hour, path)
+				require.FailNow(t, "a row is in the wrong directory", "%+v of %s in %s", name, hour, path)
 			}
 			r.Written, r.Minute = r.Written.UTC(), r.Minute.UTC()
 			rows[name] = r
@@ -174,7 +174,7 @@ func startBoth(t *testing.T, a, b *archiver) *archiver {
 		}
 		return a
 	case <-time.After(time.Minute):
-		require.FailNow(t, "both archivers run")
+		require.FailNow(t, "both archivers are running")
 		return nil
 	}
 }
@@ -205,14 +205,14 @@ func TestArchiveHasEachChangeOnce(t *testing.T) {
 	for kill := range wanted {
 		now := startBoth(t, a, b)
 		before := now.position()
-		waitFor(t, time.Minute, "the archive to go on", func() bool { return now.position() > before })
+		waitFor(t, time.Minute, "the archive to advance", func() bool { return now.position() > before })
 		pause(t, time.Duration(random.IntN(150))*time.Millisecond)
 		now.kill()
 		if now.unfinished() > 0 {
 			halfWritten++
 		}
 		committed, end := s.standing()
-		require.Less(t, committed, end, "the log was used up after kill %d of %d", kill, wanted)
+		require.Less(t, committed, end, "the log was fully consumed after kill %d of %d", kill, wanted)
 		if kill%5 == 4 {
 			processor.kill()
 			processor.start()
@@ -229,12 +229,12 @@ func TestArchiveHasEachChangeOnce(t *testing.T) {
 	s.requireArchived(t, dir)
 	s.requireExact()
 	now.stop()
-	require.Zero(t, now.unfinished(), "after a clean end")
+	require.Zero(t, now.unfinished(), "after a clean shutdown")
 }
 
-// TestArchiveStopsWithFilesInHand: when the archiver has stopped, everything that it had read is in files. The lag is 0
-// at the end of the log, although the last record is a marker.
-func TestArchiveStopsWithFilesInHand(t *testing.T) {
+// TestArchiveStopsWithUnfinishedFiles: when the archiver has stopped, everything that it had read is in files. The lag
+// is 0 at the end of the log, although the last record is a marker.
+func TestArchiveStopsWithUnfinishedFiles(t *testing.T) {
 	s := verified(t)
 	s.processor("processor").start()
 	dir := filepath.Join(t.TempDir(), "archive")
@@ -248,7 +248,7 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 	s.drain(time.Minute)
 	last := s.lastRecords(schema.TopicUpdates)
 	require.Len(t, last, partitions)
-	waitFor(t, time.Minute, "all to be read", func() bool {
+	waitFor(t, time.Minute, "all updates to be read", func() bool {
 		if a.problem() != "" {
 			return false
 		}
@@ -264,7 +264,7 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 	})
 	for _, row := range readArchive(t, dir) { // a file is written when its hour is over
 		hour := last[row.Partition].Timestamp.UTC().Truncate(time.Hour)
-		require.True(t, row.Written.Before(hour), "nothing of the present hour is due: %+v", row)
+		require.True(t, row.Written.Before(hour), "a row of the current hour was written too early: %+v", row)
 	}
 	a.stop()
 	s.requireArchived(t, dir)
@@ -288,8 +288,7 @@ func (p *parks) archiveAgain(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestArchiveParksWhereUpdatesAreGone: the partition parks and the others continue. A new directory starts with what is
-// left.
+// TestArchiveParksWhereUpdatesAreGone: the partition parks, the others continue. A new directory starts with the rest.
 func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
 	p, a := newArchived(t)
 	before := readArchive(t, a.dir)
@@ -298,20 +297,19 @@ func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
 	end := p.lastRecords(schema.TopicUpdates)[2].Offset
 	p.deleteBefore(schema.TopicUpdates, map[int32]int64{2: end})
 	a.start()
-	a.waitParked(fmt.Sprintf("like-updates/2 begins at offset %d", end))
+	a.waitParked(fmt.Sprintf("like-updates/2 starts at offset %d", end))
 	want := p.changes()
 	maps.DeleteFunc(want, func(name archivedName, _ archived) bool { return name.partition == 2 })
 	maps.Copy(want, before)
-	waitFor(t, time.Minute, "the others to go on", func() bool { return len(readArchive(t, a.dir)) == len(want) })
+	waitFor(t, time.Minute, "the others to continue", func() bool { return len(readArchive(t, a.dir)) == len(want) })
 	require.Equal(t, want, readArchive(t, a.dir))
 	a.stop()
 
 	p.archiveAgain(t)
 }
 
-// TestArchiveOfUpdatesMadeAnew: an archive belongs to one log. That of the recreated log starts with the current
-// counts.
-func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
+// TestArchiveOfRecreatedUpdates: an archive belongs to one log. The recreated log's starts with current counts.
+func TestArchiveOfRecreatedUpdates(t *testing.T) {
 	p, a := newArchived(t)
 	p.stop()
 	p.deleteTopic(schema.TopicUpdates)
@@ -322,7 +320,7 @@ func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
 	p.waitCounted()
 	p.fails([]string{"archive", "--brokers", p.brokerList(), "--set", "archive.dir=" + a.dir,
 		"--set", "admin.addr=127.0.0.1:0"},
-		a.dir+" is the archive of another like-updates", "set archive.dir to a new folder")
+		a.dir+" is the archive of another like-updates", "set archive.dir to a new directory")
 
 	again := p.archiveAgain(t)
 	sums := map[int32]int64{}
@@ -357,10 +355,10 @@ func TestArchiveNoticesAnUncleanElection(t *testing.T) {
 	write(20, 2)
 	r.requireArchived(t, dir)
 	r.electUncleanly()
-	a.waitParked("like-updates/2 ends at offset 20, and was archived to 40")
+	a.waitParked("like-updates/2 ends at offset 20, but is archived to 40")
 	require.NoError(t, r.first.Start(t.Context()))
 	write(30, 2) // the next seqs: the writer does not know of the loss
-	a.waitParked("like-updates/2 offset 40 has seq 60 where 40 was to come")
+	a.waitParked("like-updates/2 offset 40 has seq 60 where 40 was expected")
 	write(5, 1)
-	waitFor(t, time.Minute, "the others to go on", func() bool { return len(readArchive(t, dir)) == 65 })
+	waitFor(t, time.Minute, "the others to continue", func() bool { return len(readArchive(t, dir)) == 65 })
 }

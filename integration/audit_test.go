@@ -38,7 +38,6 @@ type auditReport struct {
 	Problems []string
 }
 
-// audit runs `kudos audit` and requires its exit code.
 func (s *system) audit(code int, args ...string) (r auditReport) {
 	s.report(&r, code, s.on(append([]string{"audit", "--output", "json"}, args...)...)...)
 	return r
@@ -95,7 +94,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 				require.Equal(t, counted, count{row.Stream.Likes - row.MySQL.Likes,
 					row.Stream.Dislikes - row.MySQL.Dislikes})
 			default:
-				t.Fatalf("post %d was not touched", row.PostID)
+				t.Fatalf("unexpected difference for post %d", row.PostID)
 			}
 		}
 		if !deep {

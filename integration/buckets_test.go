@@ -16,7 +16,6 @@ import (
 	"kudos/schema"
 )
 
-// likersOf reads all likers of a post, page by page.
 func (r *reader) likersOf(post uint64) (users []uint64) {
 	for token := ""; ; { // by token; "" is the first page
 		page := get[struct {
@@ -105,15 +104,14 @@ func TestAPostWithUserBuckets(t *testing.T) {
 	users := reader.likersOf(hot)
 	require.Len(t, users, int(want[hot].likes))
 	require.True(t, slices.IsSorted(users))
-	require.Len(t, slices.Compact(slices.Clone(users)), len(users), "nobody twice")
+	require.Len(t, slices.Compact(slices.Clone(users)), len(users), "duplicate users")
 	for _, user := range users[:50] {
 		require.Equal(t, "LIKE", get[likes](t, "%s/v1/posts/1/likes/%d", reader.base, user).Reaction)
 	}
 	s.waitRanked(rankingSettings, rankedWithin(events))
 }
 
-// A post that already has reactions gets user buckets, and loses them again: its counts do not change, and counting
-// continues.
+// A post with reactions gets user buckets, and loses them again: its counts do not change, and counting continues.
 func TestAPostGetsUserBuckets(t *testing.T) {
 	const hot, fans = 1, 3000
 	s := verified(t)
@@ -146,8 +144,8 @@ func TestAPostGetsUserBuckets(t *testing.T) {
 		likeTwo(from+fans/2, from+fans) // duplicates
 		likeTwo(1_000_000+from, 1_000_000+from+10)
 		likes += 10
-		waitFor(t, time.Minute, "likes behind it to be counted", counted)
-		waitFor(t, time.Minute, "an audit that can compare", func() bool {
+		waitFor(t, time.Minute, "later likes to be counted", counted)
+		waitFor(t, time.Minute, "an audit without differences", func() bool {
 			return s.operate("audit", "--deep").code == 0
 		})
 		require.Equal(t, likes, s.mysqlCounts()[hot].likes)

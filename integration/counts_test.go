@@ -19,8 +19,7 @@ import (
 	"kudos/schema"
 )
 
-// reading is a way to read the ratings as likes, and the expected counts, which were computed from the ratings with
-// awk, independently of this code.
+// reading is a way to read the ratings as likes, with the counts that awk computed, independently of this code.
 type reading struct {
 	name     string
 	expected string
@@ -35,7 +34,7 @@ var (
 
 // events returns the ratings as events, in file order.
 func (r reading) events(t testing.TB) []schema.Event {
-	ratings, err := day.MovieLens(filepath.Join(day.MovieLensFolder(t), "ratings.csv.gz"), r.user)
+	ratings, err := day.MovieLens(filepath.Join(day.MovieLensDir(t), "ratings.csv.gz"), r.user)
 	require.NoError(t, err)
 	events := make([]schema.Event, len(ratings))
 	for i := range ratings {
@@ -46,7 +45,7 @@ func (r reading) events(t testing.TB) []schema.Event {
 }
 
 func (r reading) counts(t testing.TB) map[uint64]count {
-	text, err := os.ReadFile(filepath.Join(day.MovieLensFolder(t), r.expected))
+	text, err := os.ReadFile(filepath.Join(day.MovieLensDir(t), r.expected))
 	require.NoError(t, err)
 	counts := map[uint64]count{}
 	for line := range bytes.Lines(text) {
@@ -82,8 +81,7 @@ var deliveries = []delivery{
 	{"json_from_kcat", (*system).kcat},
 }
 
-// kcat sends events as JSON. Its partitioner (CRC32) differs from Kafka's, so most events are misrouted and must be
-// forwarded.
+// kcat sends events as JSON. Its partitioner (CRC32) is not Kafka's, so most are misrouted and must be forwarded.
 func (s *system) kcat(events []schema.Event) {
 	needPrograms(s.t, "kcat")
 	var in bytes.Buffer
@@ -123,8 +121,7 @@ func checkReadings(t *testing.T, start func(testing.TB) *system) {
 	}
 }
 
-// TestMovieLensOnMySQL uses MySQL 8.0 instead of MariaDB, for the reading with the most changes and the most disordered
-// delivery.
+// TestMovieLensOnMySQL uses MySQL 8.0, not MariaDB, for the reading with the most changes and most disordered delivery.
 func TestMovieLensOnMySQL(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -182,8 +179,7 @@ func (s *system) checkReading(r reading, d delivery) {
 	requireSame(s.t, "like_count", r.counts(s.t), s.mysqlCounts())
 }
 
-// toggles produces a seeded log of n events in which few users change their reactions often, with late and duplicate
-// events.
+// toggles produces a seeded log of n events, some late or duplicate, in which few users change their reactions often.
 func (s *system) toggles(seed uint64, n int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	posts := rand.NewZipf(r, 1.2, 1, 2000)
@@ -210,7 +206,7 @@ func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int
 // keepCounting is keepToggling, and returns when many posts have been counted.
 func (s *system) keepCounting(seed uint64) (stop func() int) {
 	stop = s.keepToggling(seed, 3000, 400)
-	waitFor(s.t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
+	waitFor(s.t, time.Minute, "counts in MySQL", func() bool { return len(s.mysqlCounts()) > 2000 })
 	return stop
 }
 
@@ -241,8 +237,7 @@ func fromEnv(t testing.TB, name string, otherwise int) int {
 	return n
 }
 
-// Two processors share a log; repeatedly one of them is killed in the middle of it and restarted on its state. The long
-// form: KUDOS_TEST_EVENTS=10000000.
+// Two processors share a log; one is repeatedly killed and restarted on its state. Long: KUDOS_TEST_EVENTS=10000000.
 func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -258,7 +253,7 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	processors := s.twoProcessors("--set", batch)
 	kills, inside, open := 0, 0, 0
 	for deadline := time.Now().Add(10 * time.Minute); inside < wanted; {
-		require.True(t, time.Now().Before(deadline), "%d of %d kills within the time", inside, wanted)
+		require.True(t, time.Now().Before(deadline), "only %d of %d kills before the deadline", inside, wanted)
 		s.waitFolding()
 		pause(t, time.Duration(r.IntN(300))*time.Millisecond)
 		victim := processors[r.IntN(2)]
@@ -277,9 +272,9 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 		}
 		victim.start()
 	}
-	t.Logf("events %d, kills %d, of which inside the log %d, with a transaction left open %d", events, kills, inside,
+	t.Logf("%d events, %d kills, %d of them within the log, %d with an open transaction", events, kills, inside,
 		open)
-	require.GreaterOrEqual(t, inside, wanted, "kills that count: the log was used up before")
+	require.GreaterOrEqual(t, inside, wanted, "kills within the log: it was fully consumed too early")
 	// The rest is folded in batches of any size, starting from the killed processors' state in Kafka and MySQL.
 	for _, p := range processors {
 		p.stop()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (for the benchmarks' peer), Kafka's jars, Chromium and Node
-# for those of the dashboard; and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
-# Quick when all is there, so that every `make test` may call it.
+# Installs what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (a benchmark peer), Kafka's jars, Chromium and Node
+# (dashboard tests); and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. It needs root on a Debian-like system; elsewhere it prints what
+# to install. It is fast if nothing is missing, so every `make test` can call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,11 +12,11 @@ case "${1:-}" in
   *) echo "usage: integration/deps.sh [mysql]" >&2; exit 2 ;;
 esac
 
-# A user's PATH may lack the directories that servers are installed to.
+# The PATH of a user may lack the directories of server programs.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# The first number of Java's version, 0 without Java. JAVA_HOME wins over PATH, as in the Go code.
+# The major version of Java, 0 without Java. JAVA_HOME takes precedence over PATH, as in the Go code.
 java_release() {
   local java=java release
   [ -n "${JAVA_HOME:-}" ] && java="$JAVA_HOME/bin/java"
@@ -24,25 +24,25 @@ java_release() {
   echo "${release:-0}"
 }
 
-# The first number of Node's version, 0 without Node.
+# The major version of Node, 0 without Node.
 node_release() {
   local release
   release=$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p') || true
   echo "${release:-0}"
 }
 
-packages=() # as Debian calls them
+packages=() # names in Debian
 [ "$(java_release)" -ge 17 ] || packages+=(openjdk-17-jre-headless)
 have mvn || packages+=(maven)
-# The -core packages are the programs without the system service, which no test uses and which would start at boot.
+# The -core packages contain only the programs, without the system service, which would start at boot.
 { have mariadbd && have mariadb-install-db && have mariadb; } || packages+=(mariadb-server-core mariadb-client-core)
 have kcat || packages+=(kcat)
 have curl || packages+=(curl)
 [ "$(uname -s)" != Linux ] || have valgrind || packages+=(valgrind)
-have redis-server || packages+=(redis-server) # a peer in the benchmarks
+have redis-server || packages+=(redis-server) # a benchmark peer
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)
-if $with_mysql; then # libraries that MySQL's server is linked to
+if $with_mysql; then # libraries that mysqld is linked against
   libraries=$(/sbin/ldconfig -p)
   [[ $libraries == *libaio.so.1* ]] || packages+=(libaio1)
   [[ $libraries == *libnuma.so.1* ]] || packages+=(libnuma1)
@@ -51,11 +51,11 @@ fi
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ] || ! have apt-get; then
     {
-      echo "integration/deps.sh: missing: ${packages[*]} (so named in Debian; Java 17 or later, MariaDB 10.11 or later, Node 20 or later)."
+      echo "integration/deps.sh: missing: ${packages[*]} (Debian's names; Java 17 or later, MariaDB 10.11 or later, Node 20 or later)."
       if have apt-get; then
         echo "Install with: sudo apt-get update && sudo apt-get install ${packages[*]}"
       else
-        echo "Install them with your system's package manager. Kafka's jars are then fetched by Maven."
+        echo "Install them with your system's package manager and run this again; Maven then fetches Kafka's jars."
       fi
     } >&2
     exit 1
@@ -65,8 +65,8 @@ if [ ${#packages[@]} -gt 0 ]; then
   apt-get install -q -y --no-install-recommends "${packages[@]}"
 fi
 
-# Where the Go code caches (cacheRoot in integration/stack/maven.go). A directory that this does not find, because the
-# system has another place for caches, costs the start of a Go program that finds it.
+# The cache directory of the Go code (cacheRoot in integration/stack/maven.go). If the system's cache directory is
+# elsewhere, this only starts a Go program in vain.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kudos
 [ "$(id -u)" = 0 ] && cache=/var/cache/kudos
 version() { sed -n 's:^  <version>\(.*\)</version>$:\1:p' "integration/stack/$1/pom.xml"; }

@@ -46,7 +46,6 @@ func pages(t *testing.T) (text, prose map[string]string) {
 	return text, prose
 }
 
-// TestDocsAreShort holds the ceilings.
 func TestDocsAreShort(t *testing.T) {
 	text, prose := pages(t)
 	words := 0
@@ -64,8 +63,7 @@ func TestDocsAreShort(t *testing.T) {
 	require.LessOrEqual(t, len(strings.Fields(text[root+"/README.md"])), readmeWords, "words in README.md")
 }
 
-// TestDocsLinksLead follows each relative link to its file and heading. If its text is the name of a function or type
-// in backquotes, the file must declare it.
+// TestDocsLinksLead: relative links have a file and heading; a link named `Function` has a file that declares it.
 func TestDocsLinksLead(t *testing.T) {
 	_, prose := pages(t)
 	for name, text := range prose {
@@ -79,7 +77,7 @@ func TestDocsLinksLead(t *testing.T) {
 				continue
 			}
 			if _, err := os.Stat(path); err != nil {
-				t.Errorf("%s: the link to %s leads nowhere", name, link[2])
+				t.Errorf("%s: broken link to %s", name, link[2])
 				continue
 			}
 			if anchor != "" && !anchors(prose[path])[anchor] {
@@ -127,7 +125,7 @@ func TestDocsNameTests(t *testing.T) {
 		for _, name := range testName.FindAllString(text, -1) {
 			beginning, several := strings.CutSuffix(name, "…")
 			if !strings.Contains(declared, "\n"+beginning) || !several && !strings.Contains(declared, "\n"+name+"\n") {
-				t.Errorf("%s: there is no %s", page, name)
+				t.Errorf("%s: no test is named %s", page, name)
 			}
 		}
 	}

@@ -17,14 +17,14 @@ import (
 var drawnApart = []string{"stream/kafka", "stream/store", "processor/fold", "httpserver/tlsfiles"}
 
 // drawn returns the node for a package's directory.
-func drawn(folder string) string {
+func drawn(directory string) string {
 	for _, apart := range drawnApart {
-		if strings.HasPrefix(folder+"/", apart+"/") {
+		if strings.HasPrefix(directory+"/", apart+"/") {
 			return apart
 		}
 	}
-	room, _, _ := strings.Cut(folder, "/")
-	return room
+	topDir, _, _ := strings.Cut(directory, "/")
+	return topDir
 }
 
 // drawing returns the import graph of the program in Mermaid, without arrows that follow from others.
@@ -81,18 +81,18 @@ func TestPackagesAreDrawn(t *testing.T) {
 	doc, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, found := strings.Cut(string(doc), begin)
-	require.True(t, found, "the drawing's place in %s", page)
+	require.True(t, found, "%s has no diagram", page)
 	have, after, found := strings.Cut(rest, end)
-	require.True(t, found, "the drawing's end in %s", page)
+	require.True(t, found, "the diagram in %s has no end", page)
 	want := drawing(sources(t))
 	if have != want && os.Getenv("KUDOS_TEST_WRITE") != "" {
 		require.NoError(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
 		return
 	}
-	require.Equal(t, want, have, "docs/design.md shows other imports than there are; mend: make generate")
+	require.Equal(t, want, have, "the diagram in docs/design.md is out of date; fix: make generate")
 }
 
-func TestADrawingLeavesOutWhatFollows(t *testing.T) {
+func TestPackageDrawingOmitsTransitiveImports(t *testing.T) {
 	require.Equal(t, "graph TD\n  a --> b\n  b --> stream/kafka\n", drawing([]source{
 		{"a/x.go", []string{"kudos/b", "kudos/stream/kafka", "strings"}},
 		{"a/y_test.go", []string{"kudos/c"}},

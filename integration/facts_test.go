@@ -19,12 +19,10 @@ import (
 
 // Long-term behavior of a real broker, tested by `make facts`. Each test ends by comparing the counts with the oracle.
 
-// TestEpochsRunOut: each transaction takes a producer epoch, of which there are 32,767; then the broker assigns a new
-// producer id. Processors are killed around that.
+// TestEpochsRunOut: transactions use up the 32,767 producer epochs; then comes a new producer id. Kills surround that.
 func TestEpochsRunOut(t *testing.T) {
 	tier.Nightly(t)
-	// The broker retries every millisecond, instead of every 20, whether the last transaction is complete, so that
-	// 70,000 transactions take minutes.
+	// Retry every 1 ms instead of 20 whether the last transaction is complete: 70,000 of them then take minutes.
 	s := newOwnSystem(t, 1, 1, map[string]string{"add.partitions.to.txn.retry.backoff.ms": "1"})
 	s.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 75_000))
 	p := s.processor("processor", "--set", "processor.max_batch=1").start()
@@ -110,8 +108,7 @@ func (s *system) moveLeaders() (moved int) {
 	return moved
 }
 
-// TestCompactionWhileRunning: the state table is compacted repeatedly while it is written, and read by processors that
-// have lost their local state.
+// TestCompactionWhileRunning compacts the state table while it is written, and read without local state.
 func TestCompactionWhileRunning(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 1, map[string]string{"log.cleaner.backoff.ms": "200"})
@@ -134,14 +131,13 @@ func TestCompactionWhileRunning(t *testing.T) {
 	s.drain(5 * time.Minute)
 	left, written := int64(0), s.written(t.Context(), schema.TopicState)
 	s.readAll(schema.TopicState, func(*kgo.Record) { left++ })
-	t.Logf("%d offsets of the state table written, %d records left; local states lost: %d", written, left, losses)
+	t.Logf("%d offsets of the state table written, %d records left; local state lost %d times", written, left, losses)
 	require.Less(t, left, written/2, "the state table was not compacted")
 	require.Positive(t, losses)
 	s.requireExact() // includes like-updates: its compaction lag protects it
 }
 
-// TestCommittedOffsetsExpire: a group without members eventually loses its committed offsets. The progress record has
-// the position to resume from.
+// TestCommittedOffsetsExpire: a group without members loses its offsets; the progress record has the position.
 func TestCommittedOffsetsExpire(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 1,
@@ -162,18 +158,17 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 	}
 	begin := time.Now()
 	pause(t, 90*time.Second) // without events
-	require.Equal(t, s.partitions, known(), "offsets of an idle group that has members")
+	require.Equal(t, s.partitions, known(), "committed offsets of an idle group with members")
 	p.stop()
 	waitFor(t, 5*time.Minute, "the committed offsets to expire", func() bool { return known() == 0 })
-	t.Logf("expired %v after the start of the idle time", time.Since(begin).Round(time.Second))
+	t.Logf("expired %v after the group became idle", time.Since(begin).Round(time.Second))
 	s.toggles(2, 20_000)
 	p.start()
 	s.drainExact(time.Minute)
-	require.Equal(t, s.partitions, known(), "committed anew")
+	require.Equal(t, s.partitions, known(), "committed again")
 }
 
-// TestTransactionRate measures transactions of one event each, per second and partition, on three brokers with
-// replication factor 3 and default settings.
+// TestTransactionRate: transactions of one event, per second and partition, with 3 brokers, 3 replicas, defaults.
 func TestTransactionRate(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 3, nil)
@@ -183,12 +178,11 @@ func TestTransactionRate(t *testing.T) {
 	from, began := s.waitFolded(10*time.Minute, end/10), time.Now()
 	to := s.waitFolded(10*time.Minute, end*9/10)
 	rate := float64(to-from) / time.Since(began).Seconds()
-	t.Logf("%.0f transactions/s, %.0f a partition", rate, rate/float64(s.partitions))
+	t.Logf("%.0f transactions/s, %.0f per partition", rate, rate/float64(s.partitions))
 	s.drainExact(10 * time.Minute)
 }
 
-// TestRecoveryTime measures how long a killed process is unavailable, with its local state and without it, on three
-// brokers with replication factor 3.
+// TestRecoveryTime: how long a kill makes a process unavailable, with and without local state (3 brokers, 3 replicas).
 func TestRecoveryTime(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 3, nil)
@@ -207,15 +201,14 @@ func TestRecoveryTime(t *testing.T) {
 			began := time.Now()
 			p.start()
 			s.drain(5 * time.Minute)
-			t.Logf("%d pairs, local state lost: %v: all counted %.1f s after the start (session timeout %s)", pairs,
+			t.Logf("%d reactions, local state lost: %v: all counted %.1f s after the start (session timeout %s)", pairs,
 				lost, time.Since(began).Seconds(), s.sessionTimeout)
 		}
 	}
 	s.requireExact()
 }
 
-// twoReplicas has a partition of a topic on the first two of three brokers, led by the first, with unclean elections
-// allowed.
+// twoReplicas has a partition on the first two of three brokers, led by the first, with unclean elections allowed.
 type twoReplicas struct {
 	*system
 	topic         string
@@ -249,7 +242,7 @@ func (r *twoReplicas) set() kadm.TopicsSet {
 func (r *twoReplicas) electUncleanly() {
 	require.NoError(r.t, r.first.Kill())
 	require.NoError(r.t, r.second.Start(r.t.Context()))
-	waitFor(r.t, time.Minute, "the second to lead", func() bool {
+	waitFor(r.t, time.Minute, "the second broker to lead", func() bool {
 		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 		defer cancel()
 		// Like kafka-leader-election.sh --election-type unclean.
@@ -269,7 +262,7 @@ func (r *twoReplicas) now() kadm.PartitionDetail {
 
 // waitReplicas waits until a broker leads, with that many replicas in sync.
 func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
-	waitFor(r.t, time.Minute, "the replicas of "+r.topic, func() bool {
+	waitFor(r.t, time.Minute, "the leader and in-sync replicas of "+r.topic, func() bool {
 		p := r.now()
 		return p.Leader == leader && len(p.ISR) == inSync && slices.Contains(p.ISR, leader)
 	})
@@ -294,5 +287,5 @@ func TestParkAfterAnUncleanElection(t *testing.T) {
 	p.waitParked("likes/2", "data was lost by an unclean leader election", "kudos rebuild --accept-loss")
 	p.othersGoOn(2)
 	require.Contains(t, p.repair("--accept-loss"), // counted likes stay counted
-		"partition 2: offsets 20 to 39 were folded, and then cut off by an unclean leader election")
+		"partition 2: offsets 20 to 39 were folded, and then truncated by an unclean leader election")
 }

@@ -19,7 +19,6 @@ type forgotten struct {
 	Rounds          int
 }
 
-// forget runs `kudos forget` and requires its exit code.
 func (s *system) forget(code int, args ...string) (r forgotten) {
 	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
 	return r
@@ -33,7 +32,6 @@ type pairPlace struct {
 	partition int32
 }
 
-// pairsInState returns all pairs in the state table.
 func (s *system) pairsInState() map[pairPlace]schema.Pair {
 	pairs := map[pairPlace]schema.Pair{}
 	s.readAll(schema.TopicState, func(rec *kgo.Record) {
@@ -65,12 +63,11 @@ func (s *system) withdrawn(user uint64) (n int64) {
 // killForgetting kills `kudos forget` when it has withdrawn n likes of a user and waits until they are counted.
 func (s *system) killForgetting(user uint64, n int64) {
 	already := s.withdrawn(user)
-	s.killWhen("the withdrawals are in Kafka", func() bool { return s.withdrawn(user)-already == n },
+	s.killWhen("the withdrawals to be in Kafka", func() bool { return s.withdrawn(user)-already == n },
 		"forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
 }
 
-// After importing real data, a post and a user are forgotten: the counts are those of the data without them, and nobody
-// else is affected. The command is interrupted, and repeated.
+// On real data, forgetting a post and a user leaves the counts of the data without them, even if interrupted, repeated.
 func TestForgetOnTheRealStack(t *testing.T) {
 	const post, user, other = 318, 15, 73 // the most liked film, and two users with many likes
 	s := verified(t)
@@ -134,13 +131,13 @@ func TestForgetOnTheRealStack(t *testing.T) {
 
 	for _, args := range [][]string{{"user", fmt.Sprint(user)}, {"post", fmt.Sprint(post)}} {
 		r = s.forget(0, args...)
-		require.Zero(t, r.Withdrawn, "the second time, of %v", args)
+		require.Zero(t, r.Withdrawn, "second run of forget %v", args)
 		require.Zero(t, r.Rounds)
 	}
 	// Late copies of the old events must not restore the likes.
 	s.produce(events...)
 	s.drain(2 * time.Minute)
-	requireSame(t, "like_count after everything came again", want, s.mysqlCounts())
+	requireSame(t, "like_count after all events were sent again", want, s.mysqlCounts())
 	r = s.forget(0, "user", fmt.Sprint(other))
 	require.Positive(t, r.Withdrawn.Likes)
 }
@@ -160,13 +157,13 @@ func TestForgetWhileLikesPourIn(t *testing.T) {
 	s.produce(events...)
 	stop := s.keepToggling(5, posts, 500)
 	r := s.forget(0, "user", fmt.Sprint(user))
-	require.LessOrEqual(t, r.Rounds, 2, "what was folded when it began, and the rest")
+	require.LessOrEqual(t, r.Rounds, 2, "one for the events folded at the start, one for the rest")
 	require.True(t, r.Complete)
-	require.EqualValues(t, 34, r.Withdrawn.Likes+r.Withdrawn.Dislikes, "of 50, 16 had been withdrawn")
+	require.EqualValues(t, 34, r.Withdrawn.Likes+r.Withdrawn.Dislikes, "16 of 50 were already withdrawn")
 	r = s.forget(0, "post", fmt.Sprint(quiet))
 	require.True(t, r.Complete)
 	require.EqualValues(t, posts, r.Withdrawn.Likes)
-	t.Logf("%d events of others meanwhile", stop())
+	t.Logf("%d events of other users meanwhile", stop())
 	s.drainExact(2 * time.Minute)
 	require.True(t, s.audit(0, "--deep").Equal)
 	for who, p := range s.pairsInState() {

@@ -11,9 +11,8 @@ import (
 	"kudos/schema"
 )
 
-// An idle system writes nothing to Kafka or MySQL. Kafka's own tools show no lag for its groups, although the updates
-// end with a commit marker.
-func TestAnIdleSystemIsQuiet(t *testing.T) {
+// An idle system writes nothing; Kafka's tools show no lag for its groups, although the updates end with a marker.
+func TestIdleSystemIsQuiet(t *testing.T) {
 	s := newFolded(t, 10_000)
 	lag := func() (lag int64) {
 		lags, err := s.admin().Lag(t.Context(), schema.GroupFold, schema.GroupApply)
@@ -33,7 +32,7 @@ func TestAnIdleSystemIsQuiet(t *testing.T) {
 	written := func() string {
 		var moved string
 		require.NoError(t, s.db.Get(&moved, "SELECT MAX(updated_at) FROM applied_offset"))
-		return fmt.Sprintf("offsets of all topics %d, last move in MySQL %s", s.written(t.Context()), moved)
+		return fmt.Sprintf("offsets of all topics: %d, last update in MySQL: %s", s.written(t.Context()), moved)
 	}
 	before := written()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {

@@ -93,14 +93,13 @@ func (i *image) container(name, volume string, settings map[string]string, args 
 	})
 }
 
-// run runs a command to its end, and returns its output and its exit error.
 func (i *image) run(volume string, settings map[string]string, args ...string) (output string, ended error) {
 	p := i.container(args[0], volume, settings, args...)
 	require.NoError(i.t, p.Start(i.t.Context()))
 	select {
 	case <-p.Done():
 	case <-time.After(2 * time.Minute):
-		require.Fail(i.t, "it does not end", "kudos %v\n%s", args, p.LogTail())
+		require.Fail(i.t, "the command does not exit", "kudos %v\n%s", args, p.LogTail())
 	}
 	text, err := os.ReadFile(p.LogPath())
 	require.NoError(i.t, err)
@@ -131,14 +130,14 @@ func (s *system) member(i *image, role string, hasVolume bool, settings map[stri
 	return m
 }
 
-// TestTheImageRuns builds the image of the Dockerfile, and runs every role like a container on a real Kafka and
+// TestImageRuns builds the image of the Dockerfile, and runs every role like a container on a real Kafka and
 // MariaDB: as an unprivileged user, without capabilities, with everything but a volume read-only. The roles start
 // before topics and tables exist, and work once they do; their files are in their volumes.
-func TestTheImageRuns(t *testing.T) {
+func TestImageRuns(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("mounts, and changes the user: needs root's rights")
+		t.Skip("requires root: it mounts file systems and changes the user")
 	}
 	i := buildImage(t)
 	output, err := i.run("", nil, "dev")

@@ -85,8 +85,7 @@ func (s *system) lastRecords(topic string) map[int32]*kgo.Record {
 	return last
 }
 
-// drain waits until all events in the log are folded and all updates applied. It asks the log and the database, not the
-// program.
+// drain waits until all events are folded and all updates applied. It asks the log and the database, not the program.
 func (s *system) drain(within time.Duration) {
 	waitSaid(s.t, within, "the log to be drained", func() (bool, any) {
 		// Do the cheap check first. The two differ by forwarded events and markers at the end.
@@ -165,7 +164,7 @@ func (s *system) configure(configs map[string]string, topics ...string) {
 func (s *system) deleteTopic(name string) {
 	_, err := s.admin().DeleteTopic(s.t.Context(), name)
 	require.NoError(s.t, err)
-	waitFor(s.t, time.Minute, "the topic to be gone", func() bool {
+	waitFor(s.t, time.Minute, "the topic to be deleted", func() bool {
 		topics, err := s.admin().ListTopics(s.t.Context())
 		return err == nil && !topics.Has(name)
 	})
@@ -244,8 +243,7 @@ func (s *system) produce(events ...schema.Event) {
 	})
 }
 
-// keepSending calls next repeatedly until stop is called, which returns the number of calls; after each burst of calls
-// it pauses for 10 ms.
+// keepSending calls next until stop is called, which returns the number of calls; it pauses for 10 ms after each burst.
 func (s *system) keepSending(burst int, took func(*kgo.Record), next func(send func(schema.Event))) (stop func() int) {
 	w := s.writer(schema.TopicLikes, kgo.MaxBufferedRecords(10_000), kgo.MetadataMaxAge(5*time.Second))
 	w.took = took

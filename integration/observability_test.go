@@ -36,9 +36,8 @@ const (
 	autoscaling   = "deploy/kubernetes/overlays/production"
 )
 
-// TestWhatIsWatchedIsThere: every metric in alerts, dashboard, autoscalers and docs exists in the running system, and
-// every metric of the system is in the docs.
-func TestWhatIsWatchedIsThere(t *testing.T) {
+// TestWatchedFilesExist: alerts, dashboard, autoscalers and docs name metrics that exist, and the docs name all.
+func TestWatchedFilesExist(t *testing.T) {
 	names, series := watchedSystem(t)
 	docs, err := os.ReadFile(operationsDoc)
 	require.NoError(t, err)
@@ -48,7 +47,7 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 	for _, name := range inDocs.FindAllStringSubmatch(string(docs), -1) {
 		documented[name[1]] = true
 		if !names[name[1]] {
-			t.Errorf("%s names %s, which is not there", operationsDoc, name[1])
+			t.Errorf("%s documents %s, which does not exist", operationsDoc, name[1])
 		}
 	}
 	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(string(docs), -1) // not always present
@@ -58,7 +57,7 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 		}
 		histogram := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
 		if own.MatchString(name) && !documented[name] && !documented[histogram] {
-			t.Errorf("%s is not in %s", name, operationsDoc)
+			t.Errorf("%s is not documented in %s", name, operationsDoc)
 		}
 	}
 
@@ -72,12 +71,12 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 	for _, name := range asked {
 		ofLinux := name == "process_resident_memory_bytes" || name == "process_cpu_seconds_total"
 		if !ofLinux && !names[name] {
-			t.Errorf("a rule or the dashboard asks for %s, which is not there", name)
+			t.Errorf("a rule or the dashboard queries %s, which does not exist", name)
 		}
 	}
 	for _, asked := range autoscaled(t) {
 		if !series[asked] {
-			t.Errorf("%s asks for %s, which is not there", autoscaling, asked)
+			t.Errorf("%s queries %s, which does not exist", autoscaling, asked)
 		}
 	}
 }
@@ -110,8 +109,7 @@ func labelled(metric, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", metric, label, value)
 }
 
-// watchedSystem runs every role, has each do its work, and returns the names of their metrics, and the names with each
-// label.
+// watchedSystem runs every role, has each do its work, and returns their metrics' names, and the names with each label.
 func watchedSystem(t *testing.T) (names, series map[string]bool) {
 	s := verified(t)
 	s.brokers = append(s.brokers, stack.ReserveForTest(t)) // an unavailable one: connections fail
@@ -136,7 +134,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		http.StatusBadRequest)
 	require.NoError(t, err)
 
-	waitFor(t, time.Minute, "the like to be in MySQL, a ranking to be published, and standby copies to follow",
+	waitFor(t, time.Minute, "the like to be in MySQL, a ranking to be published, and standby replicas to follow",
 		func() bool {
 			names, series = map[string]bool{}, map[string]bool{}
 			rankings := 0.0
@@ -261,7 +259,7 @@ func TestOneLikeIsTraced(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, resp.StatusCode)
 
 	var spans map[string][]*tracepb.Span
-	waitFor(t, time.Minute, "all steps of the like", func() bool {
+	waitFor(t, time.Minute, "the spans of all steps", func() bool {
 		spans = c.named()
 		return len(spans["fold"]) > 0 && len(spans["apply"]) > 0 && len(spans["reader"]) == len(f.readers) &&
 			len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
@@ -279,5 +277,5 @@ func TestOneLikeIsTraced(t *testing.T) {
 	require.True(t, slices.ContainsFunc(spans["reader"], func(s *tracepb.Span) bool {
 		return slices.Equal(s.ParentSpanId, fold)
 	}))
-	require.Len(t, spans, 5, "others are not followed")
+	require.Len(t, spans, 5, "other likes are not traced")
 }

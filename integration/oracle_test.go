@@ -67,8 +67,7 @@ func (s *system) databases() (dbs []*sql.DB) {
 	return dbs
 }
 
-// check lets an oracle check everything: MySQL, like-updates, dead letters and the state table. All events must have
-// been applied.
+// check lets an oracle check everything: MySQL, like-updates, dead letters and state table. All events must be applied.
 func (s *system) check(acks ...oracle.Ack) *oracle.Differences {
 	o, err := oracle.New(s.brokers)
 	require.NoError(s.t, err)
@@ -94,8 +93,7 @@ func (s *system) drainExact(within time.Duration) {
 	s.requireExact()
 }
 
-// requireCounted checks only MySQL, like_count and like_hourly against the fold: for like-updates that were compacted
-// or deleted.
+// requireCounted checks only like_count and like_hourly against the fold: for compacted or deleted like-updates.
 func (s *system) requireCounted() {
 	d := s.check()
 	require.Zero(s.t, d.Of("I1"), d.String())

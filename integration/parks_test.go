@@ -81,32 +81,31 @@ func (p *parks) waitSaid(what string, condition func() (bool, any)) {
 	waitSaid(p.t, time.Minute, fmt.Sprintf("%s, with counts %v", what, p.want), condition)
 }
 
-// waitNotReady waits until the readiness error contains why and remedy after some text.
-func (p *parks) waitNotReady(after, why, remedy string) {
+// waitNotReady waits until the readiness error contains why and action after some text.
+func (p *parks) waitNotReady(after, why, action string) {
 	p.waitSaid("readiness: "+after, func() (bool, any) {
 		ready, text := p.processor.said("readyz")
 		_, rest, found := strings.Cut(text, after)
-		return !ready && found && strings.Contains(rest, why) && strings.Contains(rest, remedy), text
+		return !ready && found && strings.Contains(rest, why) && strings.Contains(rest, action), text
 	})
-	require.Contains(p.t, p.processor.logged(), remedy)
+	require.Contains(p.t, p.processor.logged(), action)
 }
 
 // waitParked waits until readiness and log say that a partition is parked, why, and what to do.
-func (p *parks) waitParked(partition, why, remedy string) {
-	p.waitNotReady(partition+" parked: ", why, remedy)
+func (p *parks) waitParked(partition, why, action string) {
+	p.waitNotReady(partition+" parked: ", why, action)
 	require.Contains(p.t, p.processor.logged(), "partition is parked")
 }
 
-// othersGoOn checks that all other partitions still count.
 func (p *parks) othersGoOn(parked int32) {
 	stands := p.counts()[parked]
 	p.like(5)
-	p.waitSaid("the others to go on", func() (bool, any) {
+	p.waitSaid("the other partitions to continue", func() (bool, any) {
 		want, counts := maps.Clone(p.want), p.counts()
 		want[parked] = counts[parked]
 		return maps.Equal(want, counts), counts
 	})
-	require.Equal(p.t, stands, p.counts()[parked], "the parked partition counts nothing")
+	require.Equal(p.t, stands, p.counts()[parked], "the count of the parked partition")
 }
 
 // resumes sends more likes, and checks that they are counted and that an audit finds no difference.
@@ -135,19 +134,18 @@ func TestParkAtAMissingPosition(t *testing.T) {
 	p.resumes()
 }
 
-// like-updates was deleted and recreated.
-func TestParkAtUpdatesMadeAnew(t *testing.T) {
+func TestParkAtRecreatedUpdates(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicUpdates)
 	p.topicsApply()
 	p.start()
-	p.waitParked("likes/2", "topic like-updates was deleted and created again", "kudos rebuild --updates")
+	p.waitParked("likes/2", "topic like-updates was deleted and recreated", "kudos rebuild --updates")
 	p.waitParked("like-updates/2", "the counts in MySQL come from topic id", "kudos rebuild")
 	p.repair("--updates")
 }
 
-func TestParkAtAStateTableMadeAnew(t *testing.T) {
+func TestParkAtARecreatedStateTable(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicState)
@@ -161,15 +159,15 @@ func TestParkAtAStateTableMadeAnew(t *testing.T) {
 	p.resumes()
 }
 
-func TestParkAtLikesMadeAnew(t *testing.T) {
+func TestParkAtRecreatedLikes(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicLikes)
 	p.run(p.topics(p.partitions, "apply")...)
 	p.start()
-	p.waitParked("likes/2", "topic likes was deleted and created again", "kudos rebuild --accept-loss")
+	p.waitParked("likes/2", "topic likes was deleted and recreated", "kudos rebuild --accept-loss")
 	p.stop()
-	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: likes was deleted and created again")
+	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: likes was deleted and recreated")
 	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: nothing is lost")
 	p.start()
 	p.like(5)
@@ -220,12 +218,12 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	before := p.counts()
 	_, err := p.admin().CreatePartitions(t.Context(), 2, schema.TopicLikes, schema.TopicDLT)
 	require.NoError(t, err)
-	waitFor(t, time.Minute, "the partitions", func() bool {
+	waitFor(t, time.Minute, "the new partitions", func() bool {
 		topics, err := p.admin().ListTopics(t.Context(), schema.TopicLikes)
 		return err == nil && len(topics[schema.TopicLikes].Partitions) == 6
 	})
 	p.start()
-	p.waitNotReady("", "topic likes has 6 partitions, the state table was made for 4",
+	p.waitNotReady("", "topic likes has 6 partitions, but the state table was created for 4",
 		"kudos topics repartition --set topics.partitions=6")
 	require.Equal(t, before, p.counts())
 	p.repartition(6)
@@ -234,7 +232,7 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 }
 
 // While MySQL is unavailable, only the counts wait.
-func TestParkWhileMySQLIsAway(t *testing.T) {
+func TestParkWhileMySQLIsUnavailable(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	database := stack.MariaDBForTest(t, stack.DatabaseOptions{})
@@ -245,7 +243,7 @@ func TestParkWhileMySQLIsAway(t *testing.T) {
 		p.waitParked(fmt.Sprintf("like-updates/%d", partition), "applied position",
 			"tried again until the cause is gone")
 	}
-	waitFor(t, time.Minute, "the fold to go on", func() bool {
+	waitFor(t, time.Minute, "the fold to continue", func() bool {
 		committed, end := p.standing()
 		return committed == end
 	})
@@ -299,26 +297,25 @@ func (p *parks) recommits(partition int32, reset int64) {
 	require.Contains(p.t, said, fmt.Sprintf("offset %d is committed again", stands))
 	require.Contains(p.t, said, "next: start the processors")
 	require.Contains(p.t, p.rebuild("--offsets").stdout,
-		fmt.Sprintf("partition %d: the committed offset is right", partition))
+		fmt.Sprintf("partition %d: the committed offset is correct", partition))
 	p.start()
 	p.resumes()
 }
 
-// updatesAgain makes a partition whose state table is behind the published updates resume from there, with like-updates
-// recreated.
+// updatesAgain recreates like-updates, so that a partition whose state table is behind the published updates resumes.
 func (p *parks) updatesAgain(partition int32) {
 	p.stop()
 	p.tear(partition, 5)
 	p.start()
-	const remedy = "stop the processors, delete like-updates, then: kudos topics apply, and kudos rebuild --updates"
-	p.waitParked(fmt.Sprintf("likes/%d", partition), "the state table was lost or went back", remedy)
+	const action = "stop the processors, delete like-updates, then: kudos topics apply, and kudos rebuild --updates"
+	p.waitParked(fmt.Sprintf("likes/%d", partition), "the state table was lost or rewound", action)
 	p.stop()
 	for _, args := range []string{"--from-events", "--offsets", "--accept-loss", "--updates"} {
-		p.refused("what helps: "+remedy, args)
+		p.refused("to fix this: "+action, args)
 	}
 	p.deleteTopic(schema.TopicUpdates)
 	p.topicsApply()
-	require.Contains(p.t, p.rebuild("--updates").stdout, "events are folded from where the state table stands")
+	require.Contains(p.t, p.rebuild("--updates").stdout, "the fold resumes at the offset of the state table")
 	p.start()
 	p.resumes()
 }
@@ -338,9 +335,9 @@ func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 	p.stop()
 	p.tear(2, 5)
 	p.start()
-	p.waitParked("likes/2", "the state table was lost or went back",
+	p.waitParked("likes/2", "the state table was lost or rewound",
 		"stop the processors, then: kudos rebuild --from-events")
-	p.waitSaid("what was published to be counted", func() (bool, any) {
+	p.waitSaid("the published updates to be counted", func() (bool, any) {
 		counts := p.counts()
 		return counts[2] == p.want[2], counts
 	})
@@ -366,13 +363,13 @@ func TestRegressStateParkAfterARepartition(t *testing.T) {
 	p.partitions = 6
 	post, want := map[int32]uint64{}, map[int32]int64{}
 	for was, id := range p.post {
-		home := schema.PartitionFor(id, 6)
-		post[home], want[home] = id, p.want[was]
+		owner := schema.PartitionFor(id, 6)
+		post[owner], want[owner] = id, p.want[was]
 	}
 	p.post, p.want = post, want
 	p.resumes()
-	home := schema.PartitionFor(1, 6)
-	require.Equal(t, uint64(1), p.post[home])
-	p.recommits(home, 1)
-	p.updatesAgain(home)
+	owner := schema.PartitionFor(1, 6)
+	require.Equal(t, uint64(1), p.post[owner])
+	p.recommits(owner, 1)
+	p.updatesAgain(owner)
 }

@@ -88,7 +88,7 @@ func (s *system) killWhen(what string, condition func() bool, args ...string) {
 	require.NoError(s.t, cmd.Start())
 	waitFor(s.t, time.Minute, what, condition)
 	require.NoError(s.t, cmd.Process.Kill())
-	require.Error(s.t, cmd.Wait(), "it was not done yet")
+	require.Error(s.t, cmd.Wait(), "the command finished before it was killed")
 }
 
 // on adds the flags for the brokers and databases of the system.
@@ -187,7 +187,7 @@ func (p *process) waitReady() {
 }
 
 func (p *process) waitAlive() {
-	waitFor(p.t, time.Minute, p.String()+" to answer", func() bool { alive, _ := p.said("livez"); return alive })
+	waitFor(p.t, time.Minute, p.String()+" to respond", func() bool { alive, _ := p.said("livez"); return alive })
 }
 
 // said returns the response of the admin server, and whether it was successful.

@@ -132,7 +132,7 @@ func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()
 			l.messages.Add(1)
 		}
 		if value.Likes < shown {
-			return fmt.Errorf("%d likes after %d", value.Likes, shown)
+			return fmt.Errorf("count %d received after %d", value.Likes, shown)
 		}
 		for n := shown/100*100 + 100; n <= value.Likes; n += 100 {
 			delays = append(delays, now-l.sent[n].Load())

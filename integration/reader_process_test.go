@@ -116,7 +116,7 @@ func (s *system) exactness() *exactness {
 }
 
 func (e *exactness) wait(r *reader) {
-	waitSaid(e.t, time.Minute, r.String()+" to have it all", func() (bool, any) {
+	waitSaid(e.t, time.Minute, r.String()+" to be up to date", func() (bool, any) {
 		if !r.ready() {
 			return false, "not ready"
 		}
@@ -137,18 +137,17 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 	v, err := e.Reader(ctx, r.base, depth)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
-	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
+	e.t.Logf("%s: %d responses checked in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
 }
 
-// judge requires each response to be the fold up to exactly its as_of, with a minimum number of distinct positions
-// among the responses.
-func (e *exactness) judge(w *oracle.Watched, places int) {
+// checkWatched requires each response to be the fold up to exactly its as_of, with at least places distinct positions.
+func (e *exactness) checkWatched(w *oracle.Watched, places int) {
 	ctx, cancel := e.bounded()
 	defer cancel()
-	v, err := e.Judge(ctx, w)
+	v, err := e.CheckWatched(ctx, w)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, v.Differences.String())
-	e.t.Logf("%d answers as of %d places; away %d times, %d streams", v.Answers, v.Places, w.Away, w.Streams)
+	e.t.Logf("%d responses at %d offsets, %d outages, %d streams", v.Answers, v.Places, w.Unavailable, w.Streams)
 	require.Greater(e.t, v.Places, places)
 }
 

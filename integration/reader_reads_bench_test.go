@@ -27,9 +27,8 @@ import (
 
 // BenchmarkReads measures reads of counts from a view of a million posts (KUDOS_TEST_POSTS): single ones and pages of
 // 50, of random posts, by 32 concurrent clients in a closed loop; and the same reads from MariaDB (primary key, IN) and
-// from Redis (MGET), with all servers and clients on this machine. They take turns, five seconds each, three times; the
-// figures are medians, and the ratios are within a round. Redis is left out if redis-server is not installed. Run it
-// with -benchtime 1x.
+// from Redis (MGET), with all servers and clients on this machine. They take turns, five seconds each, three times;
+// figures are medians, ratios are within a round. Redis is left out if not installed. Run it with -benchtime 1x.
 func BenchmarkReads(b *testing.B) {
 	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
 	for range b.N {
@@ -126,7 +125,7 @@ func measureReads(b *testing.B, t target, posts, page int) readFigures {
 				begin := time.Now()
 				sum, err := read(asked)
 				if err == nil && sum < 1 {
-					err = fmt.Errorf("%d likes of %d posts", sum, page)
+					err = fmt.Errorf("only %d likes for %d posts", sum, page)
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", t.name, err)

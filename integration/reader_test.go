@@ -55,8 +55,7 @@ func importFile(s *system, events []schema.Event) {
 }
 
 // What a reader says is the fold of the log, and equals counts computed independently from the ratings: while events
-// arrive and it is killed, when it has all of them, and after a kill with its local store kept, or lost while it was
-// catching up.
+// arrive and it is killed, when it has them all, and after a kill with its local store kept, or lost while catching up.
 func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -86,7 +85,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 			s.processor("processor-1", "--set", "processor.max_batch=1000").start()
 			s.drain(2 * time.Minute)
 			e.wait(r)
-			e.judge(watched.stop(), 10)
+			e.checkWatched(watched.stop(), 10)
 			want := tt.counts(t)
 			all := slices.Collect(maps.Keys(want))
 			requireSame(t, "after the events", want, r.counted(all))
@@ -102,7 +101,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 
 			counts := s.startReader("reader-of-counts", "--set", "reader.reactions=false")
 			e.require(counts, oracle.CountsOnly)
-			requireSame(t, "a reader of counts", want, counts.counted(all))
+			requireSame(t, "a counts-only reader", want, counts.counted(all))
 		})
 	}
 }
@@ -126,20 +125,19 @@ func TestReadersShowTransactionsWhole(t *testing.T) {
 	s.processor("processor", "--set", "processor.max_batch=1000000").start()
 	e.wait(r)
 	before := r.requests()
-	waitFor(t, time.Minute, "the watcher to ask some more", func() bool { return r.requests() >= before+10 })
-	e.judge(watched.stop(), 1)
+	waitFor(t, time.Minute, "more requests of the watcher", func() bool { return r.requests() >= before+10 })
+	e.checkWatched(watched.stop(), 1)
 	require.Equal(t, map[uint64]count{post: {likes: events}}, r.counted([]uint64{post}))
 }
 
-// killCatchingUp deletes a reader's local store and repeatedly kills the reader while it rebuilds the store, each time
-// continuing on what is there.
+// killCatchingUp deletes a reader's store and kills the reader while it rebuilds it, each time from what is there.
 func (s *system) killCatchingUp(r *reader, kills int) {
 	random := rand.New(rand.NewPCG(uint64(kills), 4))
 	r.kill()
 	require.NoError(s.t, os.RemoveAll(r.stateDir))
 	for kill := range kills {
 		r.start()
-		waitFor(s.t, time.Minute, "a local store", func() bool {
+		waitFor(s.t, time.Minute, "the local stores", func() bool {
 			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*", "*"))
 			require.NoError(s.t, err)
 			return len(stores) == s.partitions
@@ -252,8 +250,7 @@ func (f *followed) behind(t *testing.T) {
 	}
 }
 
-// streams: when its reader dies, a stream resumes at the other one from its last event, never goes back, and ends with
-// the final counts.
+// streams: if its reader dies, a stream resumes at the other from its last event, never backward, to the final counts.
 func (f *followed) streams(t *testing.T) {
 	posts := []uint64{1, 2, 3, 4, 5}
 	var final atomic.Pointer[map[uint64]oracle.Count]
@@ -288,6 +285,6 @@ func (f *followed) streams(t *testing.T) {
 	final.Store(&want)
 	putLike(t, f.producer, posts[0], 1_000_001)
 	w := stream.wait()
-	f.judge(w, 20)
+	f.checkWatched(w, 20)
 	require.Greater(t, w.Streams, 2)
 }

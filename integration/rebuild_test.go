@@ -66,7 +66,7 @@ func (s *system) rebuildUnderLoad() {
 		s.report(&result, 0, s.on("rebuild", "--yes", "--output", "json")...)
 		require.True(t, result.Swapped)
 		require.Greater(t, result.Posts, int64(2000))
-		require.Greater(t, result.Report.Posts.Different, int64(100), "the difference there was")
+		require.Greater(t, result.Report.Posts.Different, int64(100), "differences before the rebuild")
 		s.audit(0, "--deep")
 	}
 	// A lost position parks its partition, and is rebuilt too.
@@ -91,7 +91,7 @@ func TestRebuildAsksFirst(t *testing.T) {
 	before := s.mysqlCounts()
 	out := s.operate("rebuild")
 	require.Equal(t, 2, out.code)
-	require.Contains(t, out.stderr, "give --yes")
+	require.Contains(t, out.stderr, "use --yes")
 	out = s.operate("rebuild", "--dry-run")
 	require.Zero(t, out.code, out.stderr)
 	require.Contains(t, out.stdout, "posts differ")
@@ -99,7 +99,7 @@ func TestRebuildAsksFirst(t *testing.T) {
 	requireSame(t, "like_count after a dry run", before, s.mysqlCounts())
 	s.refused("stop all processors first", "--updates")
 	s.refused("stop all processors first", "--from-events")
-	requireSame(t, "like_count after refusals", before, s.mysqlCounts())
+	requireSame(t, "like_count after rejected commands", before, s.mysqlCounts())
 }
 
 // MySQL has lost everything, and like-updates its start: the state table is left, and suffices.
@@ -144,7 +144,7 @@ func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 	})
 	s.auditBoth()
 	s.db.MustExec("UPDATE applied_offset SET next_offset = 0, next_seq = 0")
-	require.NotEmpty(t, s.audit(3, "--deep").Problems, "MySQL cannot go on there")
+	require.NotEmpty(t, s.audit(3, "--deep").Problems, "MySQL cannot resume there")
 	processor.waitLogged("records are missing (compacted)", "kudos rebuild")
 	s.rebuild()
 	s.drain(time.Minute)
@@ -169,7 +169,7 @@ func TestRebuildUpdates(t *testing.T) {
 	require.Contains(t, out.stdout, "start the processors")
 	// Again: nothing is left to do in Kafka.
 	out = s.rebuild("--updates")
-	require.Contains(t, out.stdout, "left as it is")
+	require.Contains(t, out.stdout, "left unchanged")
 	s.auditBoth()
 
 	s.processor("processor-1").start()
@@ -207,7 +207,7 @@ func TestRebuildFromEvents(t *testing.T) {
 	r = s.audit(0, "--deep")
 	require.Zero(t, r.State.Different)
 	out = s.rebuild("--from-events")
-	require.Contains(t, out.stdout, "left as they are")
+	require.Contains(t, out.stdout, "left unchanged")
 
 	// Ahead of the published and committed position: Kafka has torn a transaction.
 	ahead := s.progress()[1]
@@ -239,7 +239,7 @@ func TestRebuildFromEvents(t *testing.T) {
 
 	// likes has lost its start.
 	s.deleteBefore(schema.TopicLikes, map[int32]int64{2: 10})
-	s.refused("likes/2 begins at offset 10", "--from-events")
+	s.refused("likes/2 starts at offset 10", "--from-events")
 }
 
 // writeAnywhere writes events to arbitrary partitions, like a foreign partitioner: most must be forwarded.

@@ -16,8 +16,7 @@ import (
 	"kudos/schema"
 )
 
-// reactions is the expected result of all acknowledged events. Each event of a pair has a distinct time, so that the
-// latest one wins in whichever partition it is.
+// reactions is the expected result of all acknowledged events. Times of a pair are distinct: the latest wins anywhere.
 type reactions struct {
 	mu   sync.Mutex
 	last map[somebody]schema.Event
@@ -70,8 +69,7 @@ func (r *reactions) counts() map[uint64]count {
 // quiet posts are liked once, by that many users, and never again: every query must return that count.
 const quietPosts, quietUsers = 500, 7
 
-// react sends likes until stop is called: toggles of posts other than the quiet ones, some of them duplicated, with
-// Kafka's default partitioner.
+// react sends toggles of all but the quiet posts, some twice, by Kafka's default partitioner, until stop is called.
 func (s *system) react(seed uint64, into *reactions) (stop func() int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	took := func(rec *kgo.Record) {
@@ -108,7 +106,7 @@ func (s *system) watchQuiet() (stop func()) {
 			err := s.db.Get(&now, "SELECT (SELECT COUNT(*) FROM like_count WHERE post_id <= ? AND `count` = ?) posts, "+
 				"(SELECT SUM(likes) FROM like_hourly WHERE region = 'US') likes", quietPosts, quietUsers)
 			if err != nil || now.Posts != quietPosts || now.Likes != quietPosts*quietUsers {
-				return looks, fmt.Errorf("%d quiet posts have their count, like_hourly has %d likes: %v", now.Posts,
+				return looks, fmt.Errorf("%d quiet posts have the right count, like_hourly has %d likes: %v", now.Posts,
 					now.Likes, err)
 			}
 			pause(s.t, 5*time.Millisecond)
@@ -116,7 +114,7 @@ func (s *system) watchQuiet() (stop func()) {
 		return looks, nil
 	})
 	return func() {
-		require.Greater(s.t, watched.stop(), 10, "looks at MySQL")
+		require.Greater(s.t, watched.stop(), 10, "queries of MySQL")
 	}
 }
 
@@ -142,7 +140,7 @@ func (s *system) killRepartition(to int, moves int) {
 		return n
 	}
 	before := seen()
-	s.killWhen("reactions move", func() bool { return seen() >= before+moves },
+	s.killWhen("reactions to move", func() bool { return seen() >= before+moves },
 		s.repartitionArgs(to, "--move-pairs", "10")...) // so few that it lasts until the kill
 }
 
@@ -151,7 +149,7 @@ func (s *system) requireHomes(r *reactions, layout schema.Layout) {
 	pairs := s.pairsInState()
 	require.Len(s.t, pairs, len(r.last))
 	for at, pair := range pairs {
-		require.Equal(s.t, layout.Home(at.post, at.user), at.partition, "%+v", at)
+		require.Equal(s.t, layout.PartitionOf(at.post, at.user), at.partition, "%+v", at)
 		want := r.last[at.somebody]
 		require.Equal(s.t, want.TimeMs, pair.TimeMs, "%+v", at)
 		require.Equal(s.t, want.Action.Reaction(), pair.Reaction, "%+v", at)
@@ -168,7 +166,7 @@ func TestRepartitionWhileLikesPourIn(t *testing.T) {
 	reads := s.startReader("reader")
 	s.quiet(r)
 	stop := s.react(1, r)
-	waitFor(t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
+	waitFor(t, time.Minute, "counts in MySQL", func() bool { return len(s.mysqlCounts()) > 2000 })
 	stop()
 	s.waitCounts(r.counts()) // exact before the repartition
 	s.audit(0, "--deep")
@@ -208,7 +206,7 @@ func (s *system) repartitionUnderLoad(r *reactions, reads *reader, seed uint64, 
 	s.killRepartition(to, 20)
 	s.t.Log(s.repartition(to, "--move-pairs", "500"))
 	so := r.events()
-	waitFor(s.t, time.Minute, "more to come in", func() bool { return r.events() > so+5000 })
+	waitFor(s.t, time.Minute, "more events to arrive", func() bool { return r.events() > so+5000 })
 	stop()
 	s.waitCounts(r.counts())
 	still()
@@ -220,13 +218,12 @@ func (s *system) repartitionUnderLoad(r *reactions, reads *reader, seed uint64, 
 	s.command(s.topics(to, "check")...)
 }
 
-// waitComparable waits until MySQL is past the arrival of all moved reactions, even in partitions without events:
-// before that, an audit cannot compare.
+// waitComparable waits until MySQL is past the arrival of all moved reactions: before that, an audit cannot compare.
 func (s *system) waitComparable() {
-	waitFor(s.t, time.Minute, "MySQL to have come to the new layout", func() bool {
+	waitFor(s.t, time.Minute, "MySQL to reach the new layout", func() bool {
 		out := s.operate("audit")
 		if out.code == 1 {
-			require.Contains(s.t, out.stdout, "reactions are on their way to other partitions")
+			require.Contains(s.t, out.stdout, "reactions are being moved to other partitions")
 		}
 		return out.code != 1
 	})
@@ -235,7 +232,7 @@ func (s *system) waitComparable() {
 // requireLeaders waits until the all-time leaderboard matches the counts.
 func (s *system) requireLeaders(r *reactions) {
 	counts := r.counts()
-	waitFor(s.t, time.Minute, "the leaderboard to be right", func() bool {
+	waitFor(s.t, time.Minute, "the leaderboard to be correct", func() bool {
 		var rows []struct {
 			PostID uint64 `db:"post_id"`
 			Likes  int64  `db:"likes"`
@@ -256,15 +253,14 @@ func (s *system) requireLeaders(r *reactions) {
 	})
 }
 
-// With several servers whose number does not divide the partitions, posts move between servers, and are counted on only
-// one of them.
+// With a number of servers that does not divide the partitions, posts move between servers and are counted on only one.
 func TestRepartitionOfSeveralServers(t *testing.T) {
 	s := newSharded(t, 3, 4)
 	r := newReactions()
 	s.startProcessors(1)
 	s.quiet(r)
 	stop := s.react(3, r)
-	waitFor(t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 1500 })
+	waitFor(t, time.Minute, "counts in MySQL", func() bool { return len(s.mysqlCounts()) > 1500 })
 	s.system.repartition(7)
 	stop()
 	s.partitions = 7

@@ -88,13 +88,12 @@ func opinions(seed uint64, start time.Time) (next func() schema.Event) {
 }
 
 const (
-	likersAtATime = 256                   // maximum number of requests in flight
-	likerPatience = time.Minute           // how long a like is retried
-	likerPause    = 10 * time.Millisecond // after all producers have failed
+	likersInFlight = 256                   // maximum number of requests in flight
+	likerPatience  = time.Minute           // how long a like is retried
+	likerPause     = 10 * time.Millisecond // after all producers have failed
 )
 
-// errRefused is a response that must not be retried.
-var errRefused = errors.New("refused")
+var errRefused = errors.New("refused") // a response that must not be retried
 
 // likers are the clients of some producers. Likes go to the producers round robin; if one does not respond, or with 503
 // or 429, the like goes to the next one at once, and after a pause once all have failed.
@@ -116,7 +115,7 @@ type likers struct {
 
 func newLikers(producers []string) *likers {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = likersAtATime
+	transport.MaxIdleConnsPerHost = likersInFlight
 	return &likers{producers: producers, client: &http.Client{Transport: transport, Timeout: 15 * time.Second},
 		accepted: newStillness()}
 }
@@ -125,7 +124,7 @@ func newLikers(producers []string) *likers {
 func (l *likers) run(ctx context.Context, next func() schema.Event, rate int) (sent []schema.Event, err error) {
 	defer l.client.CloseIdleConnections()
 	senders, sending := errgroup.WithContext(context.WithoutCancel(ctx))
-	senders.SetLimit(likersAtATime)
+	senders.SetLimit(likersInFlight)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for due := time.Now(); ctx.Err() == nil && sending.Err() == nil; {

@@ -37,8 +37,7 @@ type fleetMember struct {
 	takes string // base URL for likes, if it is a producer: http://host:port
 }
 
-// newFleet starts everything, and returns when likes flow end to end. Consumers come before producers, in the order of
-// an upgrade.
+// newFleet starts everything and returns when likes flow end to end. Consumers come before producers, as in an upgrade.
 func newFleet(t *testing.T, change ...func(*system)) *fleet {
 	f := &fleet{system: newRealSystem(t, change...), mysql: newStillness(), reading: newStillness(),
 		away: map[string]span{}, rate: fromEnv(t, "KUDOS_TEST_RATE", 500)}
@@ -119,7 +118,7 @@ func (f *fleet) watch() {
 // flowing waits until likes flow end to end again: accepted, in MySQL and at the readers, in all partitions.
 func (f *fleet) flowing() {
 	since := time.Now()
-	waitFor(f.t, time.Minute, "likes to go all the way", func() bool {
+	waitFor(f.t, time.Minute, "likes to flow end to end", func() bool {
 		select {
 		case <-f.load.done:
 			require.NoError(f.t, f.load.err)
@@ -140,44 +139,42 @@ func (f *fleet) restart(m fleetMember) {
 	ready := time.Now()
 	f.away[m.takes] = span{began, ready}
 	f.flowing()
-	f.tell(fmt.Sprintf("%s (ended after %d ms, ready after %d ms more)", m, ended.Sub(began).Milliseconds(),
+	f.tell(fmt.Sprintf("%s (stopped after %d ms, ready %d ms later)", m, ended.Sub(began).Milliseconds(),
 		ready.Sub(ended).Milliseconds()))
 }
 
 // tell logs the longest waits since its last call.
 func (f *fleet) tell(what string) {
-	f.t.Logf("%s: slowest like %d ms, none accepted for %d ms, counts stood in MySQL for %d ms, at readers for %d ms",
+	f.t.Logf("%s: slowest like %d ms, none accepted for %d ms, no progress in MySQL for %d ms, at readers for %d ms",
 		what, f.likers.take(), f.likers.accepted.take(), f.mysql.take(), f.reading.take())
 }
 
-// quietFor is how long the test observes before the first restart: what is slow then is the machine.
-const quietFor = 5 * time.Second
+const quietFor = 5 * time.Second // observed before the first restart: what is slow then is the machine
 
 // Two processes of each role are restarted one after another while likes arrive over HTTP: each ends gracefully, at any
 // time a producer accepts likes, and in the end all counts match the sent likes. The log shows the longest waits, which
 // depend on the machine.
-func TestARollingRestartLosesNothing(t *testing.T) {
+func TestRollingRestartLosesNothing(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	f := newFleet(t)
 	f.tell("before")
 	pause(t, quietFor)
-	f.tell("nothing restarted")
+	f.tell("without restarts")
 	for _, m := range f.members {
 		f.restart(m)
 	}
 	sent := f.load.stop()
-	t.Logf("%d likes, %d a second, %d of them tried again", len(sent), f.rate, f.likers.mu.retries)
-	require.Positive(t, f.likers.mu.retries, "no like came while a producer was away")
+	t.Logf("%d likes, %d per second, %d retries", len(sent), f.rate, f.likers.mu.retries)
+	require.Positive(t, f.likers.mu.retries, "no like was sent while a producer was unavailable")
 	for _, tried := range f.likers.mu.nowhere {
-		require.True(t, tried.excused(f.away), "a like that no producer took: %+v, and they were away %+v", tried,
+		require.True(t, tried.excused(f.away), "no producer accepted a like: %+v; unavailable: %+v", tried,
 			f.away)
 	}
 	f.requireNothingLost(sent)
 }
 
-// requireNothingLost: accepted likes are in the log; MySQL, readers and rankings match the log, and the log matches
-// what was sent.
+// requireNothingLost: accepted likes are in the log; MySQL, readers and rankings match it; it matches what was sent.
 func (f *fleet) requireNothingLost(sent []schema.Event) {
 	// Bring all partitions to the same time, so that every ranking covers all of them.
 	last := closed(nil, sent[len(sent)-1].TimeMs+time.Hour.Milliseconds())
@@ -185,11 +182,11 @@ func (f *fleet) requireNothingLost(sent []schema.Event) {
 	f.drain(2 * time.Minute)
 	f.requireExact(f.likers.mu.acks...)
 	want := newReactions(slices.Concat(sent, last)...).counts()
-	requireSame(f.t, "MySQL after what was sent", want, f.mysqlCounts())
+	requireSame(f.t, "MySQL after all likes", want, f.mysqlCounts())
 	e, posts := f.exactness(), slices.Collect(maps.Keys(want))
 	for _, r := range f.readers {
 		e.require(r, oracle.Sample)
-		requireSame(f.t, r.String()+" after what was sent", want, r.counted(posts))
+		requireSame(f.t, r.String()+" after all likes", want, r.counted(posts))
 	}
 	f.waitRanked(rankingSettings, rankedWithin(len(sent)))
 }
@@ -202,24 +199,23 @@ func TestExcused(t *testing.T) {
 		tried round
 		want  bool
 	}{
-		"each was away when it was asked": {round{{span: at(18, 19), producer: "a"}, {span: at(22, 23), producer: "b"}},
+		"each was unavailable when asked": {round{{span: at(18, 19), producer: "a"}, {span: at(22, 23), producer: "b"}},
 			true},
-		"asked before it went": {round{{span: at(9, 10), producer: "a"}, {span: at(20, 25), producer: "b"}}, true},
-		"one is not away yet":  {round{{span: at(18, 19), producer: "a"}, {span: at(19, 20), producer: "b"}}, false},
-		"one is back":          {round{{span: at(21, 22), producer: "a"}, {span: at(22, 23), producer: "b"}}, false},
-		"one was never away":   {round{{span: at(18, 19), producer: "a"}, {span: at(18, 19), producer: "c"}}, false},
+		"asked before it stopped": {round{{span: at(9, 10), producer: "a"}, {span: at(20, 25), producer: "b"}}, true},
+		"one has not stopped yet": {round{{span: at(18, 19), producer: "a"}, {span: at(19, 20), producer: "b"}}, false},
+		"one is ready again":      {round{{span: at(21, 22), producer: "a"}, {span: at(22, 23), producer: "b"}}, false},
+		"one never stopped":       {round{{span: at(18, 19), producer: "a"}, {span: at(18, 19), producer: "c"}}, false},
 	} {
 		require.Equal(t, tt.want, tt.tried.excused(away), name)
 	}
 }
 
-// earlier is the commit whose topics, state directories and tables every later version must be able to take over.
-const earlier = "3fb8240"
+const earlier = "3fb8240" // later versions must be able to take over this commit's topics, state directories and tables
 
 // buildEarlier builds the program of that commit, without its embedded servers.
 func buildEarlier(t *testing.T) (program string) {
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
-		missing(t, "the history with commit "+earlier+" is not here: git fetch --unshallow")
+		missing(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -236,9 +232,9 @@ func buildEarlier(t *testing.T) (program string) {
 	return program
 }
 
-// TestARollingUpgradeAndBack: topics, tables and local state come from an earlier commit. Under load its processes are
-// replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
-func TestARollingUpgradeAndBack(t *testing.T) {
+// TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier commit. Under load its processes
+// are replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
+func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	before := buildEarlier(t)
@@ -255,12 +251,12 @@ func TestARollingUpgradeAndBack(t *testing.T) {
 		install(version)
 		for _, m := range f.members {
 			f.restart(m)
-			require.NotContains(t, m.LogTail(), "built again", "%s: local state is gone on with", m)
+			require.NotContains(t, m.LogTail(), "built again", "%s rebuilt its local state instead of resuming", m)
 		}
 		slices.Reverse(f.members)
 	}
 	sent := f.load.stop()
-	t.Logf("%d likes, %d a second", len(sent), f.rate)
+	t.Logf("%d likes, %d per second", len(sent), f.rate)
 	f.requireNothingLost(sent)
 	install(now)
 	f.audit(0, "--deep")

@@ -19,8 +19,7 @@ import (
 	"kudos/stream/store"
 )
 
-// The part of rule 2 that only a real broker can show: the transaction coordinator decides by producer epochs who owns
-// a partition.
+// What only a real broker shows of rule 2: the transaction coordinator decides by producer epochs who owns a partition.
 
 // soon bounds what is immediate unless something waits for a transaction's timeout.
 const (
@@ -135,8 +134,8 @@ func (o *owner) fetch() {
 	}
 }
 
-// likeAtHome makes users like a post of partition 0.
-func (s *system) likeAtHome(users ...uint64) {
+// likeInPartition0 makes users like a post of partition 0.
+func (s *system) likeInPartition0(users ...uint64) {
 	s.pour(func(send func(schema.Event)) {
 		for _, user := range users {
 			send(like(s.postIn(0), user, 1e12))
@@ -153,7 +152,7 @@ func TestRule2(t *testing.T) {
 	m, leave := s.joinFold()
 	a := s.own(m)
 	a.requireState(stream.StateRunning, "the first owner to run")
-	s.likeAtHome(1, 2, 3)
+	s.likeInPartition0(1, 2, 3)
 	a.fetch()
 	a.kafka.hold.Store(true)
 	worked := make(chan struct{})
@@ -183,7 +182,7 @@ func TestRule2(t *testing.T) {
 	late.Step(late.ctx)
 	require.Equal(t, stream.StateFenced, late.Status().State, "a late session: %s", late.Status())
 
-	s.likeAtHome(4)
+	s.likeInPartition0(4)
 	b.fetch()
 	require.True(t, b.Step(b.ctx))
 	require.Equal(t, stream.StateRunning, b.Status().State, "the second owner: %s", b.Status())

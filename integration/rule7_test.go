@@ -21,8 +21,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// newBareSystem has its own real Kafka and a real MariaDB, with topics and tables, and no program: the code under test
-// is linked into the test.
+// newBareSystem has its own Kafka and a MariaDB, with topics and tables; the code under test is linked into the test.
 func newBareSystem(t testing.TB, partitions int) *system {
 	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions}
 	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
@@ -35,7 +34,6 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	return s
 }
 
-// servers returns the options for connecting to the servers.
 func (s *system) servers() (kafka.Options, sql.Options) {
 	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
@@ -88,8 +86,7 @@ func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
 }
 
 // TestRule7 does every kind of damage that a retry cannot repair, on a real broker and database, each in another
-// partition. That partition must park with the right reason, the undamaged one must continue, and a repaired one must
-// be detected.
+// partition. It must park with the right reason, the undamaged one must continue, and a repair must be detected.
 func TestRule7(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -107,29 +104,29 @@ func TestRule7(t *testing.T) {
 	s.damageCounts(right)
 	counts := s.mysqlCounts()
 	p, _ := s.inProcess()
-	waitFor(t, time.Minute, "all partitions to be looked at", func() bool {
+	waitFor(t, time.Minute, "all partitions to be opened", func() bool {
 		said := fmt.Sprint(p.Ready())
-		return !strings.Contains(said, "waits for its group") && !strings.Contains(said, "starting")
+		return !strings.Contains(said, "waiting for the group") && !strings.Contains(said, "starting")
 	})
 	for _, damage := range damages(right) {
 		t.Run(fmt.Sprintf("%s %d: %s", damage.topic, damage.partition, damage.name), func(t *testing.T) {
 			s.requireParked(t, p, damage.topic, damage.partition, damage.reason)
 		})
 	}
-	t.Run("the partition without damage goes on", func(t *testing.T) {
-		waitFor(t, time.Minute, "the partition without damage to go on", func() bool {
+	t.Run("the undamaged partition continues", func(t *testing.T) {
+		waitFor(t, time.Minute, "the undamaged partition to continue", func() bool {
 			return s.mysqlCounts()[s.postIn(0)].likes == 8
 		})
 	})
 	for partition := int32(1); partition < 8; partition++ {
-		t.Run(fmt.Sprintf("the counts of partition %d stay", partition), func(t *testing.T) {
+		t.Run(fmt.Sprintf("the counts of partition %d do not change", partition), func(t *testing.T) {
 			require.Equal(t, counts[s.postIn(partition)], s.mysqlCounts()[s.postIn(partition)])
 		})
 	}
-	t.Run("what is mended goes on", func(t *testing.T) {
+	t.Run("a repaired partition resumes", func(t *testing.T) {
 		progress := right[4]
 		s.write(progressRecord(4, &progress))
-		waitFor(t, time.Minute, "likes/4, which is mended, to go on", func() bool {
+		waitFor(t, time.Minute, "likes/4 to resume after its repair", func() bool {
 			return !strings.Contains(fmt.Sprint(p.Ready()), "likes/4 ")
 		})
 	})
@@ -147,19 +144,19 @@ func damages(right map[int32]schema.Progress) []damage {
 	return []damage{
 		{schema.TopicLikes, 1, "no progress record", "partition 1 of the state table has no progress record"},
 		{schema.TopicLikes, 2, "another committed offset", "but the group has committed 1"},
-		{schema.TopicLikes, 3, "another topic", "topic likes was deleted and created again"},
-		{schema.TopicLikes, 4, "another cluster", "the state table is of cluster another-cluster"},
-		{schema.TopicLikes, 5, "another number of partitions",
-			"topic likes has 8 partitions, the state table was made for 16"},
-		{schema.TopicLikes, 6, "records are gone",
+		{schema.TopicLikes, 3, "another topic", "topic likes was deleted and recreated"},
+		{schema.TopicLikes, 4, "another cluster", "the state table belongs to cluster another-cluster"},
+		{schema.TopicLikes, 5, "another partition count",
+			"topic likes has 8 partitions, but the state table was created for 16"},
+		{schema.TopicLikes, 6, "records were deleted",
 			fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset)},
-		{schema.TopicLikes, 7, "an unclean election", "data was lost by an unclean leader election"},
+		{schema.TopicLikes, 7, "an unclean leader election", "data was lost by an unclean leader election"},
 		{schema.TopicUpdates, 1, "a seq is missing", seqs(right[1].NextSeq+1, right[1].NextSeq)},
-		{schema.TopicUpdates, 2, "a seq comes twice", seqs(right[2].NextSeq-1, right[2].NextSeq)},
+		{schema.TopicUpdates, 2, "a seq is repeated", seqs(right[2].NextSeq-1, right[2].NextSeq)},
 		{schema.TopicUpdates, 3, "no position in MySQL", "no applied_offset row"},
-		{schema.TopicUpdates, 4, "MySQL of another topic", "the counts in MySQL come from topic id"},
-		{schema.TopicUpdates, 5, "MySQL of another number of partitions", "the counts in MySQL come from topic id"},
-		{schema.TopicUpdates, 6, "MySQL is ahead", "MySQL stands at offset"},
+		{schema.TopicUpdates, 4, "counts of another topic", "the counts in MySQL come from topic id"},
+		{schema.TopicUpdates, 5, "counts of another partition count", "the counts in MySQL come from topic id"},
+		{schema.TopicUpdates, 6, "MySQL is ahead", "MySQL is at offset"},
 	}
 }
 
@@ -173,7 +170,7 @@ func (s *system) requireParked(t *testing.T, p *processor.Processor, topic strin
 			}
 		}
 		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) &&
-			strings.Contains(last, "(remedy: ") && !strings.Contains(last, "(remedy: none"), last
+			strings.Contains(last, "(action: ") && !strings.Contains(last, "(action: none"), last
 	})
 }
 

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's directory, module its import path prefix.
-const root, module = "..", "kudos/"
+const root, module = "..", "kudos/" // the module's directory and import path prefix
 
 // mayImport lists the top-level packages that each top-level package may import, besides its own subpackages. It
 // enforces the diagram in docs/design.md.
@@ -62,36 +61,35 @@ var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"
 // testsMayImport is what _test files may import in addition.
 var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
 
-// fix says, for a forbidden import, what to do instead. The first entry that matches both packages applies; "*"
-// matches any.
-var fix = []struct{ room, imports, fix string }{
+// fix says what to do instead of a forbidden import. The first entry that matches both packages applies; "*" is any.
+var fix = []struct{ topDir, imports, fix string }{
 	{"*", "config", "take an Options struct of your own; config fills it and cli passes it on"},
 	{"*", "dev", "only the command and tests know the embedded servers: take what you need as an argument of New"},
 	{"*", "integration", "move the test to integration/, or what it needs into your own _test files"},
-	{"schema", "*", "schema is the ground that all stand on: move the code to the room that it imports"},
+	{"schema", "*", "schema is the base of everything: move the code to the package that it imports"},
 	{"stream", "schema",
 		"stream knows batches and bytes, not likes: take a function or an option that the role fills from schema"},
 	{"stream", "*", "stream knows batches and bytes: define a small interface in stream that the role satisfies"},
 	{"sql", "*", "sql stores what it is given: define the type in sql, and let the role convert"},
-	{"*", "*", "roles speak through topics and tables only: put what two of them share into schema, stream or sql"},
+	{"*", "*", "roles communicate only through topics and tables: put shared code into schema, stream or sql"},
 }
 
 // libraries that only some top-level packages may import.
 var libraries = []struct {
-	what  *regexp.Regexp
-	rooms []string // none: no package may
-	tests bool     // _test files of every package may
-	fix   string
+	what    *regexp.Regexp
+	topDirs []string // none: no package may
+	tests   bool     // _test files of every package may
+	fix     string
 }{
 	{regexp.MustCompile(`^github\.com/spf13/viper(/|$)`), []string{"config"}, false,
 		"add a field to the Options struct of your role; config reads it"},
 	{regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/.+)(/|$)`), []string{"dev"}, true,
 		"embedded servers stay out of images: use them from dev or from a _test file"},
 	{regexp.MustCompile(`^github\.com/IBM/sarama(/|$)`), []string{"stream"}, false,
-		"sarama's types end at goka's ports: hide them behind a type of package stream, and talk to Kafka with " +
+		"sarama is only for goka's interfaces: hide them behind a type of package stream, and talk to Kafka with " +
 			"franz-go"},
 	{regexp.MustCompile(`(?i)redis|redigo|rueidis|valkey|memcache`), nil, false,
-		"kudos stands on Kafka and MySQL alone: keep it in the state table, in a view or in MySQL"},
+		"kudos depends on Kafka and MySQL alone: keep it in the state table, in a view or in MySQL"},
 }
 
 type source struct {
@@ -99,8 +97,8 @@ type source struct {
 	imports []string
 }
 
-// room returns the first part of the file's directory; files at the root are main.
-func (s source) room() string {
+// topDir returns the first part of the file's directory; files at the root are main.
+func (s source) topDir() string {
 	dir, _, nested := strings.Cut(filepath.ToSlash(s.path), "/")
 	if !nested {
 		return "main"
@@ -113,11 +111,11 @@ func (s source) violations() (found []string) {
 	tell := func(who, imported, fix string) {
 		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, fix))
 	}
-	room, isTest := s.room(), strings.HasSuffix(s.path, "_test.go")
-	allowed, known := mayImport[room]
+	topDir, isTest := s.topDir(), strings.HasSuffix(s.path, "_test.go")
+	allowed, known := mayImport[topDir]
 	if !known {
-		return []string{fmt.Sprintf("%s: %s/ is no room of the program; put the file into one, or add the room to "+
-			"mayImport and docs/design.md", s.path, room)}
+		return []string{fmt.Sprintf("%s: %s/ is not a directory of the program; move the file, or add the directory "+
+			"to mayImport and docs/design.md", s.path, topDir)}
 	}
 	if isTest {
 		allowed = slices.Concat(allowed, testsMayImport)
@@ -125,27 +123,27 @@ func (s source) violations() (found []string) {
 	for _, imported := range s.imports {
 		if ours, ok := strings.CutPrefix(imported, module); ok {
 			other, _, _ := strings.Cut(ours, "/")
-			folder := path.Dir(filepath.ToSlash(s.path))
-			if within, ok := mayImportWithin[folder]; ok && other == room && !isTest && !slices.Contains(within, ours) {
-				tell(folder, imported, "let stream pass it in")
+			dir := path.Dir(filepath.ToSlash(s.path))
+			if within, ok := mayImportWithin[dir]; ok && other == topDir && !isTest && !slices.Contains(within, ours) {
+				tell(dir, imported, "let stream pass it in")
 			}
-			if other != room && !slices.Contains(allowed, other) && !slices.Contains(mayImportPackage[room], ours) {
-				tell(room, imported, mendFor(room, other))
+			if other != topDir && !slices.Contains(allowed, other) && !slices.Contains(mayImportPackage[topDir], ours) {
+				tell(topDir, imported, fixFor(topDir, other))
 			}
 			continue
 		}
 		for _, l := range libraries {
-			if l.what.MatchString(imported) && !slices.Contains(l.rooms, room) && !(l.tests && isTest) {
-				tell(room, imported, l.fix)
+			if l.what.MatchString(imported) && !slices.Contains(l.topDirs, topDir) && !(l.tests && isTest) {
+				tell(topDir, imported, l.fix)
 			}
 		}
 	}
 	return found
 }
 
-func mendFor(room, imported string) string {
+func fixFor(topDir, imported string) string {
 	for _, m := range fix {
-		if (m.room == "*" || m.room == room) && (m.imports == "*" || m.imports == imported) {
+		if (m.topDir == "*" || m.topDir == topDir) && (m.imports == "*" || m.imports == imported) {
 			return m.fix
 		}
 	}
@@ -184,7 +182,7 @@ func sources(t *testing.T) []source {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Greater(t, len(list), 20, "the files of the program are not here")
+	require.Greater(t, len(list), 20, "the source files are missing")
 	return list
 }
 
@@ -196,13 +194,13 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// TestImportRulesBite tests the rules with files that break them.
-func TestImportRulesBite(t *testing.T) {
+// TestImportRulesFindViolations tests the rules with files that break them.
+func TestImportRulesFindViolations(t *testing.T) {
 	for _, c := range []struct {
 		path, imports, want string // "": allowed
 	}{
 		{"schema/key.go", "kudos/schema/kudosv1", ""},
-		{"schema/key.go", "kudos/stream", "schema is the ground"},
+		{"schema/key.go", "kudos/stream", "schema is the base"},
 		{"sql/store.go", "kudos/schema", ""},
 		{"sql/connect.go", "kudos/httpserver/tlsfiles", ""},
 		{"sql/connect.go", "kudos/httpserver", "sql stores what it is given"},
@@ -214,19 +212,19 @@ func TestImportRulesBite(t *testing.T) {
 		{"stream/kafka/txn.go", "kudos/stream/store", "let stream pass it in"},
 		{"httpserver/admin/server.go", "kudos/config", "take an Options struct"},
 		{"producer/importer/importer.go", "kudos/stream", ""},
-		{"producer/publish.go", "kudos/processor/fold", "roles speak through topics"},
-		{"processor/processor.go", "kudos/producer", "roles speak through topics"},
+		{"producer/publish.go", "kudos/processor/fold", "roles communicate only through topics"},
+		{"processor/processor.go", "kudos/producer", "roles communicate only through topics"},
 		{"processor/processor.go", "kudos/config", "take an Options struct"},
 		{"processor/processor.go", "kudos/dev", "only the command and tests"},
 		{"processor/processor_test.go", "kudos/dev", ""},
-		{"processor/processor_test.go", "kudos/producer", "roles speak through topics"},
+		{"processor/processor_test.go", "kudos/producer", "roles communicate only through topics"},
 		{"processor/processor.go", "kudos/integration/stack", "move the test to integration/"},
 		{"cli/bench.go", "kudos/bench", ""},
 		{"cli/bench.go", "kudos/integration/stack", "move the test to integration/"},
 		{"config/config.go", "kudos/producer", ""},
-		{"config/config.go", "kudos/schema", "put what two of them share"},
+		{"config/config.go", "kudos/schema", "put shared code"},
 		{"config/config.go", "kudos/dev", "only the command and tests"},
-		{"util/strings.go", "strings", "util/ is no room"},
+		{"util/strings.go", "strings", "util/ is not a directory"},
 		{"main.go", "github.com/spf13/viper", "Options struct of your role"},
 		{"config/load.go", "github.com/spf13/viper", ""},
 		{"stream/group.go", "github.com/IBM/sarama", ""},
@@ -266,8 +264,8 @@ func TestConfigUsesOptionsOnly(t *testing.T) {
 			if selector, ok := n.(*ast.SelectorExpr); ok {
 				pkg, ok := selector.X.(*ast.Ident)
 				if ok && ours[pkg.Name] && pkg.Obj == nil && !strings.HasSuffix(selector.Sel.Name, "Options") {
-					t.Errorf("%s uses %s.%s: config composes the Options of the roles and nothing else of them; do "+
-						"that in cli", path, pkg.Name, selector.Sel.Name)
+					t.Errorf("%s uses %s.%s: config may use only the Options of the roles; do "+
+						"the rest in cli", path, pkg.Name, selector.Sel.Name)
 				}
 			}
 			return true
@@ -279,7 +277,7 @@ func TestConfigUsesOptionsOnly(t *testing.T) {
 func TestImagesHaveNoEmbeddedServers(t *testing.T) {
 	embedded := regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/go-mysql-server)(/|$)`)
 	require.True(t, slices.ContainsFunc(dependencies(t), embedded.MatchString),
-		"`kudos dev` is built without its embedded servers, so this test would find nothing either way")
+		"`kudos dev` is built without its embedded servers, so this test would pass in any case")
 	for _, dep := range dependencies(t, "-tags", "nodev") {
 		if embedded.MatchString(dep) {
 			t.Errorf("%s is part of an image (go build -tags nodev): put what imports it behind //go:build !nodev", dep)

@@ -19,8 +19,7 @@ import (
 	"kudos/schema"
 )
 
-// securityDoc is the guide for granting permissions; the tests grant exactly what it says.
-const securityDoc = "../docs/security.md"
+const securityDoc = "../docs/security.md" // the guide for granting permissions; the tests grant exactly what it says
 
 // permission is one operation on one resource, from a row of the table of ACLs.
 type permission struct {
@@ -77,7 +76,7 @@ func (p permission) acls(t testing.TB) *kadm.ACLBuilder {
 	case "transactional id":
 		return b.TransactionalIDs(p.name)
 	}
-	require.FailNow(t, "no such resource", "%+v", p)
+	require.FailNow(t, "unknown resource type", "%+v", p)
 	return nil
 }
 
@@ -107,7 +106,7 @@ func (s *secured) withdraw(p permission) {
 
 // waitAllowed waits until the change has propagated from the controller to the broker.
 func (s *secured) waitAllowed(p permission, allowed bool) {
-	waitFor(s.t, time.Minute, "Kafka to know what is allowed", func() bool {
+	waitFor(s.t, time.Minute, "Kafka to apply the ACL change", func() bool {
 		described, err := s.admin().DescribeACLs(s.t.Context(), p.acls(s.t))
 		require.NoError(s.t, err)
 		for _, d := range described {
@@ -147,7 +146,7 @@ func (s *secured) leastPermissions(all []permission) {
 			unused = append(unused, use+" "+p.name)
 		}
 	}
-	require.Empty(s.t, unused, "nobody made use of these, which %s has", securityDoc)
+	require.Empty(s.t, unused, "unused permissions in %s", securityDoc)
 }
 
 // grantInMySQL executes the statements of docs/security.md; before selects those to run before the tables exist.
@@ -168,8 +167,8 @@ func (s *secured) grantInMySQL(before bool) {
 	}
 }
 
-// TestTheTableOfACLsIsComplete: the table has every role and every topic.
-func TestTheTableOfACLsIsComplete(t *testing.T) {
+// TestTableOfACLsIsComplete: the table has every role and every topic.
+func TestTableOfACLsIsComplete(t *testing.T) {
 	var users, named []string
 	for _, p := range permissionsOfTheDocs(t) {
 		users = append(users, p.user)

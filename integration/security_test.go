@@ -21,11 +21,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-// secret ends every password of these tests. It must never be printed.
-const secret = "-s3cret"
+const secret = "-s3cret" // ends every password of these tests; must never be printed
 
-// secured is a system whose roles and commands run as separate users with the permissions of docs/security.md, on Kafka
-// with mutual TLS and SCRAM, and on MySQL with mutual TLS.
+// secured runs roles and commands as users with docs/security.md's permissions: Kafka mTLS and SCRAM, MySQL mTLS.
 type secured struct {
 	*system
 	authority *stack.Authority
@@ -70,7 +68,7 @@ func newSecured(t *testing.T) *secured {
 	for user, password := range passwords {
 		s.settings[user] = s.settingsOf(user, password)
 		cl := s.clientAs(user)
-		waitFor(t, time.Minute, user+" to be let in", func() bool { return cl.Ping(t.Context()) == nil })
+		waitFor(t, time.Minute, user+" to be authenticated", func() bool { return cl.Ping(t.Context()) == nil })
 	}
 	s.grantInMySQL(true)
 	s.settings["migrate"] = s.settingsOf("migrate", "none")
@@ -80,8 +78,7 @@ func newSecured(t *testing.T) *secured {
 	return s
 }
 
-// makeTopics lets kudos topics apply do everything that it can: create topics, recreate deleted ones for which the
-// group has an offset, and correct their settings.
+// makeTopics lets apply create topics, recreate deleted ones for which the group has an offset, and correct settings.
 func (s *secured) makeTopics() {
 	s.as("topics", "topics", "apply")
 	s.deleteTopic(schema.TopicState)
@@ -198,8 +195,7 @@ func (s *secured) ranked() {
 }
 
 // TestRolesWithTheACLsOfTheDocs: with exactly the ACLs and grants of docs/security.md, on servers that authenticate
-// clients, every role and every command works, and no user may do what only others may; and each of those ACLs is
-// necessary.
+// clients, every role and command works, no user may do what only others may, and each of those ACLs is necessary.
 func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	s := newSecured(t)
 	s.startAll()
@@ -250,8 +246,7 @@ func (s *secured) commands() {
 	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
-// rebuildAll deletes the state table, then like-updates, and rebuilds them and the ranker's state, with the commands
-// that require stopped roles.
+// rebuildAll deletes the state table, then like-updates, and runs the rebuild commands that require stopped roles.
 func (s *secured) rebuildAll() {
 	s.roles["processor"].stop()
 	s.roles["ranker"].stop()
@@ -276,10 +271,10 @@ func (s *secured) refusals() {
 	like := record(likeNow(1, 99))
 	like.Topic = schema.TopicLikes
 	err := s.clientAs("reader").ProduceSync(s.t.Context(), like).FirstErr()
-	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a reader does not write")
+	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a reader must not write")
 	err = kafka.ReadLog(s.t.Context(), s.clientAs("producer"), schema.TopicLikes, 0, 0,
 		func(kafka.LogChunk) (bool, error) { return false, nil })
-	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a producer does not read")
+	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a producer must not read")
 	s.fails([]string{"topics", "check", "--config", s.settings["reader"]}, "TOPIC_AUTHORIZATION_FAILED")
 
 	out := s.run("topics", "check", "--config", s.settingsOf("topics", "wrong"+secret))
@@ -294,11 +289,11 @@ func (s *secured) park() {
 	s.withdraw(write)
 	s.like(9)
 	processor, cause := s.roles["processor"], map[string]string{"cause": string(stream.CausePermission)}
-	waitFor(s.t, time.Minute, "the partitions to park for it", func() bool {
+	waitFor(s.t, time.Minute, "the partitions to park with this cause", func() bool {
 		return processor.sum("kudos_parked_partitions", cause) > 0
 	})
 	// Wait, because a rebalance may reopen them meanwhile.
-	waitSaid(s.t, time.Minute, "/readyz to say so", func() (bool, any) {
+	waitSaid(s.t, time.Minute, "/readyz to report it", func() (bool, any) {
 		ready, text := processor.said("readyz")
 		return !ready && strings.Contains(text, "TOPIC_AUTHORIZATION_FAILED") &&
 			strings.Contains(text, "docs/security.md"), text

@@ -23,7 +23,7 @@ type sharded struct {
 	servers    []*stack.Database
 	processors []*process
 	asked      []*process // the running ones, which must be ready
-	fresh      uint64     // lowest post of the last likeAnew
+	fresh      uint64     // lowest post of the last likeRecreated
 }
 
 func newSharded(t *testing.T, servers, partitions int) *sharded {
@@ -77,10 +77,9 @@ func (s *sharded) parked() (parked map[string]float64, said string) {
 	return parked, said
 }
 
-// waitParked waits until that many partitions of each shard are parked, each with the cause; it returns the readiness
-// errors.
+// waitParked waits until that many partitions of each shard are parked with the cause; it returns the readiness errors.
 func (s *sharded) waitParked(first, second int, cause string) (said string) {
-	waitSaid(s.t, time.Minute, fmt.Sprintf("%d and %d partitions to park", first, second), func() (bool, any) {
+	waitSaid(s.t, time.Minute, fmt.Sprintf("shards to park %d and %d partitions", first, second), func() (bool, any) {
 		var parked map[string]float64
 		parked, said = s.parked()
 		return maps.Equal(parked, map[string]float64{"0": float64(first), "1": float64(second)}) &&
@@ -89,8 +88,8 @@ func (s *sharded) waitParked(first, second int, cause string) (said string) {
 	return said
 }
 
-// likeAnew likes a new post of each partition, and waits until those of the given shards are counted there.
-func (s *sharded) likeAnew(shards ...int) {
+// likeRecreated likes a new post of each partition, and waits until those of the given shards are counted there.
+func (s *sharded) likeRecreated(shards ...int) {
 	posts := make([]uint64, s.partitions)
 	var events []schema.Event
 	s.fresh += 10_000
@@ -101,7 +100,7 @@ func (s *sharded) likeAnew(shards ...int) {
 	s.produce(events...)
 	for _, shard := range shards {
 		for p := shard; p < s.partitions; p += len(s.dbs) {
-			what := fmt.Sprintf("a like in partition %d to be visible at shard %d", p, shard)
+			what := fmt.Sprintf("a like in partition %d to be visible in shard %d", p, shard)
 			waitFor(s.t, time.Minute, what, func() bool { return countsIn(s.t, s.dbs[shard])[posts[p]].likes == 1 })
 		}
 	}
@@ -118,18 +117,18 @@ func (s *sharded) requireApart() {
 			partitions = append(partitions, schema.PartitionFor(post, int32(s.partitions)))
 		}
 		for _, p := range partitions {
-			require.Equal(s.t, i, int(p)%len(s.dbs), "partition %d at shard %d", p, i)
+			require.Equal(s.t, i, int(p)%len(s.dbs), "partition %d in shard %d", p, i)
 		}
 	}
 }
 
 // One of three servers is killed while likes arrive: the posts of the others are still counted, its own wait, and
 // metrics and readiness say so. When it returns, everything is exact.
-func TestOneOfSeveralServersIsAway(t *testing.T) {
+func TestOneOfSeveralServersIsUnavailable(t *testing.T) {
 	s := newSharded(t, 3, 6)
 	s.startProcessors(2, "--set", "processor.max_batch=700")
 	stop := s.keepToggling(11, 3000, 400)
-	waitFor(t, time.Minute, "counts everywhere", func() bool {
+	waitFor(t, time.Minute, "counts in every database", func() bool {
 		return !slices.ContainsFunc(s.dbs, func(db *sqlx.DB) bool { return len(countsIn(t, db)) < 500 })
 	})
 	for round := range 2 {
@@ -143,23 +142,23 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 				strings.Contains(said, "(shard 1 of 3)") &&
 				strings.Contains(said, "like-updates/1 parked: ") && strings.Contains(said, "like-updates/4 parked: ")
 		}
-		waitFor(t, time.Minute, "its partitions to park, and no others", areParked)
+		waitFor(t, time.Minute, "its partitions, and only these, to park", areParked)
 		for range 5 {
-			s.likeAnew(0, 2)
+			s.likeRecreated(0, 2)
 		}
-		waitFor(t, time.Minute, "them to be parked still, if after a rebalance", areParked)
+		waitFor(t, time.Minute, "them to be parked, possibly after a rebalance", areParked)
 		for _, other := range []string{"like-updates/0 parked", "like-updates/2 parked", "likes/1 parked",
 			"likes/4 parked", "shard 0 of 3", "shard 2 of 3"} {
 			require.NotContains(t, said, other)
 		}
 		if round == 0 { // a processor that starts meanwhile can count for the other shards too
 			s.processors[0].kill()
-			s.likeAnew(0, 2)
+			s.likeRecreated(0, 2)
 			s.processors[0].start()
-			s.likeAnew(0, 2)
+			s.likeRecreated(0, 2)
 		}
 		require.NoError(t, victim.Start(t.Context()))
-		s.likeAnew(0, 1, 2)
+		s.likeRecreated(0, 1, 2)
 		s.waitReady()
 	}
 	t.Logf("events %d", stop())
@@ -174,7 +173,7 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 // rankingsAreApart runs a ranker; each ranking must be on the shard of its key and on no other.
 func (s *sharded) rankingsAreApart() {
 	ranker := s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s").start()
-	waitFor(s.t, time.Minute, "rankings of all time of each region, and some at each shard", func() bool {
+	waitFor(s.t, time.Minute, "all-time rankings of each region, and some in each shard", func() bool {
 		of, everywhere := 0, true
 		for i, db := range s.dbs {
 			var here []string
@@ -209,7 +208,7 @@ func (s *sharded) whereSaysSo() {
 	for _, at := range places {
 		var rows int
 		require.NoError(s.t, s.dbs[at.Shard].Get(&rows, "SELECT COUNT(*) FROM like_count WHERE post_id = "+at.Key))
-		require.Equal(s.t, 1, rows, "post %s at %s", at.Key, at.Server)
+		require.Equal(s.t, 1, rows, "post %s on %s", at.Key, at.Server)
 		require.Contains(s.t, at.Server, s.servers[at.Shard].Address())
 	}
 }
@@ -234,13 +233,12 @@ func (s *sharded) readerAddsUp() {
 	require.Zero(s.t, want)
 	require.NoError(s.t, s.servers[1].Kill())
 	_, err := ask[any](s.t.Context(), http.MethodGet, url+"&region=ZZ", nil, http.StatusServiceUnavailable)
-	require.NoError(s.t, err, "a part of the sum is none")
+	require.NoError(s.t, err, "a partial sum must not be returned")
 	require.NoError(s.t, s.servers[1].Start(s.t.Context()))
 }
 
-// With the same servers in another order, or with another number, every command and role refuses, and nothing is
-// counted.
-func TestAnotherListOfServersIsRefused(t *testing.T) {
+// With the servers in another order, or another number of them, every command and role refuses, and nothing is counted.
+func TestOtherServersAreRejected(t *testing.T) {
 	s := newCounted(t, 5000)
 	s.processors[0].stop()
 	s.toggles(4, 1000)
@@ -251,10 +249,10 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 		says   string
 	}{
 		"reordered": {[]string{right[1], right[0]},
-			"this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
-		"one alone": {right[1:], "this database is shard 1 of 2, but the settings name it as shard 0 of 1"},
+			"this database is shard 1 of 2, but the settings say that it is shard 0 of 2"},
+		"one missing": {right[1:], "this database is shard 1 of 2, but the settings say that it is shard 0 of 1"},
 		"one more": {append(slices.Clone(right), s.servers[0].NewDatabase(t)),
-			"this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
+			"this database is shard 0 of 2, but the settings say that it is shard 0 of 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.shards = c.shards
@@ -271,13 +269,12 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 		})
 	}
 	s.shards = right
-	requireSame(t, "like_count after refusals", before, s.mysqlCounts())
+	requireSame(t, "like_count after rejected commands", before, s.mysqlCounts())
 	s.startProcessors(1)
 	s.drainExact(time.Minute)
 }
 
-// A server that was down when the processor started returns as another database: its partitions park, nothing is
-// counted there, and the action is to restore the list.
+// A server that was down at the start returns as another database: its partitions park; the action restores the list.
 func TestParkAtAnotherShard(t *testing.T) {
 	s := newCounted(t, 5000)
 	s.processors[0].stop()
@@ -288,12 +285,12 @@ func TestParkAtAnotherShard(t *testing.T) {
 	s.toggles(4, 1000)
 	s.waitParked(2, 2, "")
 	require.NoError(t, s.servers[0].Start(t.Context()))
-	said := s.waitParked(0, 2, "this database is shard 0 of 2, but the settings name it as shard 1 of 2")
+	said := s.waitParked(0, 2, "this database is shard 0 of 2, but the settings say that it is shard 1 of 2")
 	for _, word := range []string{"like-updates/1 parked: ", "like-updates/3 parked: ",
-		"remedy: put the list back as it was"} {
+		"action: restore the previous list"} {
 		require.Contains(t, said, word)
 	}
-	s.likeAnew(0)
+	s.likeRecreated(0)
 	s.processors[1].stop()
 	s.requireApart()
 	s.shards = right
@@ -308,9 +305,9 @@ func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
 	require.NoError(t, s.servers[1].DropDatabase(t.Context(), name))
 	require.NoError(t, s.servers[1].CreateDatabase(t.Context(), name))
 	s.waitParked(0, 2, "run `kudos migrate`")
-	s.likeAnew(0)
+	s.likeRecreated(0)
 	s.command("migrate", "--set", s.mysql())
-	s.likeAnew(0, 1)
+	s.likeRecreated(0, 1)
 	s.waitReady()
 	s.drainExact(time.Minute)
 	s.requireApart()
@@ -342,10 +339,10 @@ func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 		require.Contains(t, r.Problems[0], "has a row of partition 2, which belongs to shard 0 of 2")
 	}
 	out := s.operate("audit")
-	require.Contains(t, out.stdout, "2 rows are in another shard than that of their partition")
+	require.Contains(t, out.stdout, "2 rows are in a shard that does not own their partition")
 	out = s.rebuild()
 	for i, server := range s.servers {
-		require.Contains(t, out.stdout, fmt.Sprintf("made anew: MySQL at %s/", server.Address()))
+		require.Contains(t, out.stdout, fmt.Sprintf("rebuilt: MySQL at %s/", server.Address()))
 		require.Contains(t, out.stdout, fmt.Sprintf("(shard %d of 2)", i))
 	}
 	s.audit(0, "--deep")
@@ -376,7 +373,7 @@ func TestFromOneServerToTwo(t *testing.T) {
 	s.asked = s.asked[2:]
 	s.waitReady()
 	stood := countsIn(t, old)
-	s.likeAnew(0, 1)
+	s.likeRecreated(0, 1)
 	requireSame(t, "like_count of the old database", stood, countsIn(t, old))
 	t.Logf("events %d", stop())
 	s.drainExact(time.Minute)

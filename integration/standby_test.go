@@ -48,8 +48,7 @@ func (p *process) recovered() int {
 	return int(samples[0].value)
 }
 
-// waitShared waits until two processors have half of the partitions each and, if copies is set, standby replicas of the
-// other half.
+// waitShared waits until two processors have half of the partitions each and, if copies is set, standbys of the rest.
 func (s *system) waitShared(copies bool, a, b *process) {
 	half := s.partitions / 2
 	waitFor(s.t, 2*time.Minute, "the processors to share the partitions", func() bool {
@@ -74,15 +73,15 @@ func (s *system) killUnderLoad(seed uint64, victim, survivor *process) (recovere
 	victim.kill()
 	killed := time.Now()
 	committed, end := s.standing()
-	require.Less(s.t, committed, end, "the log was used up before")
+	require.Less(s.t, committed, end, "the log was fully consumed before the kill")
 	waitFor(s.t, 2*time.Minute, "the takeover", func() bool { return len(survivor.running()) == s.partitions })
 	return survivor.recovered() - before, time.Since(killed)
 }
 
-// TestATakeoverReadsWhatWasNotFollowed: one of two processors is killed under load. With standby replicas, the other
+// TestTakeoverReadsWhatWasNotFollowed: one of two processors is killed under load. With standby replicas, the other
 // one reads next to nothing to take over its partitions; without them, it reads all of their state tables. The counts
 // are exact in both cases. Partitions that a processor gives up become standby replicas too.
-func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
+func TestTakeoverReadsWhatWasNotFollowed(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)
@@ -110,7 +109,7 @@ func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 			all := s.changelog(slices.Concat(victim.running(), survivor.running()))
 
 			recovered, took := s.killUnderLoad(2, victim, survivor)
-			t.Logf("takeover of %d records of the changelog: %d read, %v after the kill (session timeout %s)", whole,
+			t.Logf("takeover with %d changelog records: %d read, %v after the kill (session timeout %s)", whole,
 				recovered, took.Round(time.Millisecond), s.sessionTimeout)
 			if !standby {
 				// Since its start: it may have had some of the victim's partitions before.
@@ -125,7 +124,7 @@ func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 			victim.start().waitAlive()
 			s.waitShared(standby, victim, survivor)
 			recovered, took = s.killUnderLoad(3, survivor, victim)
-			t.Logf("the other way round: %d read, %v after the kill", recovered, took.Round(time.Millisecond))
+			t.Logf("reverse takeover: %d read, %v after the kill", recovered, took.Round(time.Millisecond))
 			require.Less(t, recovered, whole/20)
 			s.drainExact(3 * time.Minute)
 		})

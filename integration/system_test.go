@@ -32,8 +32,7 @@ var shared = stack.NewShared(stack.KafkaOptions{ExtraProperties: kafkaProperties
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// partitions of every topic, unless a test needs another number.
-const partitions = 4
+const partitions = 4 // of every topic, unless a test needs another number
 
 type system struct {
 	t                       testing.TB
@@ -102,8 +101,7 @@ func newEmptySystem(t testing.TB) *system {
 	return s
 }
 
-// newOwnSystem has its own Kafka, with a number of nodes, as many replicas of each partition, and additional
-// properties.
+// newOwnSystem has its own Kafka, with a number of nodes, as many replicas of each partition, and extra properties.
 func newOwnSystem(t testing.TB, partitions, nodes int, properties map[string]string) *system {
 	s := newSystem(t)
 	all := maps.Clone(kafkaProperties)
@@ -136,8 +134,7 @@ func newEmbeddedSystem(t testing.TB) *system {
 	return s
 }
 
-// newEmbeddedServers has the embedded broker and database in this process, with topics and tables, and runs nothing
-// yet.
+// newEmbeddedServers embeds the broker and database in this process, with topics and tables, and runs nothing yet.
 func newEmbeddedServers(t testing.TB) *system {
 	s := newSystem(t)
 	broker, err := dev.StartBroker("127.0.0.1:0", "", s.log)
@@ -172,7 +169,6 @@ func (s *system) connect() {
 	s.db = s.dbs[0]
 }
 
-// mysql returns the setting for the database or databases.
 func (s *system) mysql() string {
 	if len(s.shards) > 0 {
 		return "mysql.shards=" + strings.Join(s.shards, ",")
@@ -188,7 +184,6 @@ func (s *system) topics(partitions int, args ...string) []string {
 	})
 }
 
-// buckets returns the setting for user buckets.
 func (s *system) buckets() string {
 	var list []string
 	for post, n := range s.userBuckets {
@@ -200,7 +195,7 @@ func (s *system) buckets() string {
 func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
 
 func waitFor(t testing.TB, within time.Duration, what string, condition func() bool) {
-	waitSaid(t, within, what, func() (bool, any) { return condition(), "not so" })
+	waitSaid(t, within, what, func() (bool, any) { return condition(), "condition not met" })
 }
 
 // waitSaid is waitFor with a condition that also returns the current state, to log on failure.
@@ -217,7 +212,7 @@ func waitSaid(t testing.TB, within time.Duration, what string, condition func() 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			require.FailNow(t, "waited in vain", "%v for %s; now: %v", within, what, now)
+			require.FailNow(t, "timed out", "waited %v for %s; now: %v", within, what, now)
 		}
 	}
 }

@@ -21,8 +21,7 @@ import (
 	"kudos/schema"
 )
 
-// busy is for logs with old times: no partition may advance by the wall clock.
-var busy = []string{"--set", "ranker.idle_after=24h"}
+var busy = []string{"--set", "ranker.idle_after=24h"} // for old logs: no partition may advance by the wall clock
 
 var rankingSettings = rankings.Config{
 	Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Lateness: 2 * time.Minute,
@@ -40,8 +39,7 @@ func (s *system) rankerLag() (lag, ranked int64) {
 	return s.written(ctx, schema.TopicUpdates) - ranked, ranked
 }
 
-// rankedWithin bounds the wait for the last rankings of a number of events: ranking takes a while, and so does reading
-// and checking them.
+// rankedWithin bounds the wait for the last rankings of a number of events: ranking, reading and checking take a while.
 func rankedWithin(events int) time.Duration {
 	return 2*time.Minute + time.Duration(events)*50*time.Microsecond
 }
@@ -116,8 +114,7 @@ func aDay(events int) []schema.Event {
 	return closed(all, time.Now().UnixMilli())
 }
 
-// Every ranking matches the log at the positions that it names, while two rankers are killed repeatedly before they
-// have caught up.
+// Every ranking matches the log at the positions it names, while two rankers are killed repeatedly before catching up.
 func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -183,8 +180,7 @@ func TestADayOfTenMillionUpdates(t *testing.T) {
 	s.waitRanked(rankingSettings, rankedWithin(updates))
 }
 
-// killRankers has two rankers share the log, kills one of them repeatedly while there is more to rank, and lets another
-// one finish.
+// killRankers has two rankers share the log, kills one repeatedly while there is more to rank, and lets another finish.
 func (s *system) killRankers(kills int) {
 	all, _ := s.rankerLag()
 	// Batches are so small that the log lasts for all kills.
@@ -194,12 +190,12 @@ func (s *system) killRankers(kills int) {
 	rankers := []*process{s.ranker("ranker-0", args...).start(), s.ranker("ranker-1", args...).start()}
 	for kill := range kills {
 		_, before := s.rankerLag()
-		waitFor(s.t, time.Minute, "the rankers to go on", func() bool { _, now := s.rankerLag(); return now > before })
+		waitFor(s.t, time.Minute, "the rankers to move", func() bool { _, now := s.rankerLag(); return now > before })
 		pause(s.t, time.Duration(r.IntN(300))*time.Millisecond)
 		victim := rankers[r.IntN(2)]
 		victim.kill()
 		lag, _ := s.rankerLag()
-		require.Positive(s.t, lag, "kill %d: the log was used up before", kill)
+		require.Positive(s.t, lag, "kill %d: the log was fully consumed before", kill)
 		victim.start()
 	}
 	for _, p := range rankers {
@@ -239,11 +235,11 @@ func TestOneUserMovesAPostByOne(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, seen, 10, "rankings that have the post")
+	require.Greater(t, seen, 10, "rankings with the post")
 }
 
-// TestAnIdleTopicClosesItsWindows: without new likes, windows still close with time.
-func TestAnIdleTopicClosesItsWindows(t *testing.T) {
+// TestIdleTopicClosesItsWindows: without new likes, windows still close with time.
+func TestIdleTopicClosesItsWindows(t *testing.T) {
 	s := verified(t)
 	s.processor("processor").start()
 	s.ranker("ranker", "--set", "ranker.idle_after=3s", "--set", "ranker.allowed_lateness=0s").start()
@@ -259,7 +255,7 @@ func TestAnIdleTopicClosesItsWindows(t *testing.T) {
 			return p.Idle != schema.NoMinute
 		})
 	})
-	require.Len(t, s.lastRanking("US/1h").Posts, partitions, "an hour is longer than that")
+	require.Len(t, s.lastRanking("US/1h").Posts, partitions, "the 1-hour window still has the likes")
 	log, err := rankings.Read(t.Context(), s.brokers)
 	require.NoError(t, err)
 	config := rankingSettings
@@ -296,8 +292,7 @@ func (s *system) lastRanking(key string) *schema.Ranking {
 	return &schema.Ranking{}
 }
 
-// TestModerationTakesAPostOut excludes a post from rankings that do not change otherwise, in Kafka and MySQL, and
-// includes it again.
+// TestModerationTakesAPostOut excludes a post, then includes it, in otherwise unchanged rankings in Kafka and MySQL.
 func TestModerationTakesAPostOut(t *testing.T) {
 	s := verified(t)
 	s.emitInterval = "2s"

@@ -35,9 +35,8 @@ const (
 	leaveTimeout = time.Minute
 )
 
-// TestWalkthroughs follows docs/walkthroughs.md, each chapter on its own, on a real Kafka and MariaDB, after the common
-// start and Deploy: commands run as written, their output must match, and at the end the counts are exact. Only the
-// addresses in the first block are replaced.
+// TestWalkthroughs follows each chapter of docs/walkthroughs.md on a real Kafka and MariaDB, after the common start and
+// Deploy. Commands run as written, except for the first block's addresses; output must match, and counts be exact.
 func TestWalkthroughs(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -50,7 +49,7 @@ func TestWalkthroughs(t *testing.T) {
 		titles = append(titles, c.title)
 	}
 	require.Equal(t, []string{"Before you begin", "Deploy", "Watch", "Upgrade", "MySQL failover", "Lost state disk",
-		"Poison flood", "Audit difference", "Parked partition"}, titles)
+		"Burst of invalid events", "Audit difference", "Parked partition"}, titles)
 	for i, c := range chapters[1:] {
 		went := t.Run(c.title, func(t *testing.T) {
 			w := newWalk(t)
@@ -162,7 +161,7 @@ func (w *walk) do(steps []step) {
 			w.t.Fatalf("docs/walkthroughs.md:%d: %v: %s\n%s", s.line, err, s.command, output)
 		}
 		if s.compared && !shown(s.want, output) {
-			w.t.Fatalf("docs/walkthroughs.md:%d: %s\nshows:\n%s\nand in the document stands:\n%s", s.line, s.command,
+			w.t.Fatalf("docs/walkthroughs.md:%d: %s\nprints:\n%s\nbut the document has:\n%s", s.line, s.command,
 				output, strings.Join(s.want, "\n"))
 		}
 	}
@@ -177,13 +176,13 @@ func (w *walk) enter(command string) (string, error) {
 	}
 	const end = '\036' // the record separator, which no command prints
 	if _, err := fmt.Fprintf(w.in, ". %s </dev/null; printf '\\036'\n", file); err != nil {
-		return "", fmt.Errorf("the shell has ended: %w", err)
+		return "", fmt.Errorf("the shell has exited: %w", err)
 	}
 	guard := time.AfterFunc(stepTimeout, func() { _ = w.cmd.Process.Kill() })
 	defer guard.Stop()
 	output, err := w.out.ReadString(end)
 	if errors.Is(err, io.EOF) {
-		return output, errors.New("it failed")
+		return output, errors.New("the command failed")
 	}
 	return strings.TrimSuffix(output, string(end)), err
 }
@@ -200,7 +199,7 @@ func (w *walk) befall(s step) {
 		require.NoError(w.t, w.primary.Kill())
 		w.dsn = w.replica.DSN(walkDatabase)
 	default:
-		w.t.Fatalf("docs/walkthroughs.md:%d: %q is nothing that the test can do", s.line, s.incident)
+		w.t.Fatalf("docs/walkthroughs.md:%d: unknown incident %q", s.line, s.incident)
 	}
 }
 
@@ -232,7 +231,7 @@ func blockOf(language string, first int, lines []string) (steps []step, err erro
 		return []step{{line: first, command: strings.Join(lines, "\n")}}, nil
 	case "console":
 	default:
-		return nil, fmt.Errorf("line %d: a block of %q: only sh and console are run", first-1, language)
+		return nil, fmt.Errorf("line %d: block of language %q: must be sh or console", first-1, language)
 	}
 	for i, line := range lines {
 		last := len(steps) - 1
@@ -241,7 +240,7 @@ func blockOf(language string, first int, lines []string) (steps []step, err erro
 			continue
 		}
 		if last < 0 {
-			return nil, fmt.Errorf("line %d: what is seen, and no command before it: %s", first+i, line)
+			return nil, fmt.Errorf("line %d: output without a command before it: %s", first+i, line)
 		}
 		if more, ok := strings.CutPrefix(line, "> "); ok && len(steps[last].want) == 0 {
 			steps[last].command += "\n" + more
@@ -332,7 +331,7 @@ func TestShown(t *testing.T) {
 		if c.want != "" {
 			want = strings.Split(c.want, "\n")
 		}
-		require.Equal(t, c.is, shown(want, c.output), "%q where %q is wanted", c.output, c.want)
+		require.Equal(t, c.is, shown(want, c.output), "output %q, expected %q", c.output, c.want)
 	}
 }
 
@@ -351,10 +350,10 @@ func TestReadWalkthroughs(t *testing.T) {
 		}},
 	}, chapters)
 	for says, document := range map[string]string{
-		"line 2: a block of \"bash\"":    "## One\n```bash\na\n```\n",
-		"line 1: a block outside of any": "```sh\na\n```\n",
-		"line 2: a block without an end": "## One\n```sh\na\n",
-		"line 3: what is seen, and no":   "## One\n```console\na\n```\n",
+		"line 2: block of language \"bash\"": "## One\n```bash\na\n```\n",
+		"line 1: a block outside of any":     "```sh\na\n```\n",
+		"line 2: a block without an end":     "## One\n```sh\na\n",
+		"line 3: output without a command":   "## One\n```console\na\n```\n",
 	} {
 		_, err := readWalkthroughs(document)
 		require.ErrorContains(t, err, says)

@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +28,11 @@ var homemade = []struct {
 	{regexp.MustCompile(`(?i)\b(whence|wherefrom|of no kind|over night|told of|heard of|thousand million)\b`), "plain words"},
 }
 
-// TestWords finds home-made words in documentation and comments. What is in backquotes, and words in upper case, which
-// may be identifiers, do not count.
+// homemadeNames are parts of identifiers that stand for the same.
+var homemadeNames = regexp.MustCompile(`Anew|(?i:trouble|verdict|remedy|mended)|Misplaced[A-Z]|AtHome|[a-z]Folder|GoesOn`)
+
+// TestWords finds home-made words in documentation, other text files, and comments, names and strings of Go. What is in
+// backquotes, and words in upper case in comments, which may be identifiers, do not count.
 func TestWords(t *testing.T) {
 	quoted, exported := regexp.MustCompile("`[^`\n]*`"), regexp.MustCompile(`\b[A-Z]\w+`)
 	check := func(where, text string) {
@@ -40,6 +46,19 @@ func TestWords(t *testing.T) {
 	for name, text := range prose {
 		check(name, mdLink.ReplaceAllString(text, "$1"))
 	}
+	others := regexp.MustCompile(`\.(js|mjs|css|html|ya?ml|sql|sh|java|proto)$`)
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if name := d.Name(); err == nil && d.IsDir() && path != root &&
+			(strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "target", "testdata"}, name)) {
+			return fs.SkipDir
+		}
+		if err == nil && others.MatchString(path) && !d.IsDir() {
+			var text []byte
+			text, err = os.ReadFile(path)
+			check(path, string(text))
+		}
+		return err
+	}))
 	for _, s := range sources(t) {
 		text, err := os.ReadFile(filepath.Join(root, s.path))
 		require.NoError(t, err)
@@ -53,5 +72,17 @@ func TestWords(t *testing.T) {
 			text := strings.ReplaceAll(group.Text(), "\n", " ")
 			check(files.Position(group.Pos()).String(), exported.ReplaceAllString(text, ""))
 		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Ident:
+				require.NotRegexp(t, homemadeNames, n.Name, "%s", files.Position(n.Pos()))
+			case *ast.BasicLit:
+				quotes := strings.HasPrefix(s.path, quotesCode) || strings.HasSuffix(s.path, "words_test.go")
+				if n.Kind == token.STRING && strings.Contains(n.Value, " ") && !quotes {
+					check(files.Position(n.Pos()).String(), n.Value)
+				}
+			}
+			return true
+		})
 	}
 }

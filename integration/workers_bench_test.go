@@ -16,9 +16,8 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkProcessors measures how fast 1, 2 and 4 processor processes fold a log of 8 partitions, with everything on
-// this machine, and their total CPU time per million events: its growth with the number of processes is the cost of
-// adding processors on separate machines.
+// BenchmarkProcessors measures how fast 1, 2 and 4 processors fold 8 partitions on this machine, and their total CPU
+// time per million events: its growth with their number is the cost of adding processors on separate machines.
 func BenchmarkProcessors(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 4_000_000)
 	for _, processes := range []int{1, 2, 4} {
@@ -126,8 +125,7 @@ func benchmarkRanker(b *testing.B, updates int, minutes int64) {
 	}
 }
 
-// timeToRanking starts a ranker and waits for a ranking with a like that was in the log before, the only one of its
-// region.
+// timeToRanking starts a ranker and waits for a ranking with a like already in the log, the only one of its region.
 func (s *system) timeToRanking(p *process, i int) time.Duration {
 	region := schema.Region{'X', byte('A' + i)}
 	log, err := rankings.Read(s.t.Context(), s.brokers)

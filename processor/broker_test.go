@@ -13,7 +13,6 @@ import (
 	"kudos/schema"
 )
 
-// ending is how a held request ends.
 type ending int
 
 const (
@@ -67,7 +66,7 @@ func (s *system) holdCommit(partition int32) *held {
 func (h *held) commitInstead(req kmsg.EndTxnRequest) {
 	resp, err := req.RequestWith(h.s.t.Context(), h.s.Client)
 	if err != nil || resp.ErrorCode != 0 {
-		h.s.t.Errorf("committing in the producer's stead: %v, %v", resp, err)
+		h.s.t.Errorf("committing in place of the producer: %v, %v", resp, err)
 	}
 }
 
@@ -84,7 +83,6 @@ func (h *held) wait() {
 	})
 }
 
-// recreate deletes and recreates topics: the same names, other logs.
 func (s *system) recreate(topics ...string) {
 	for _, topic := range topics {
 		info := s.Broker.TopicInfo(topic)
@@ -100,10 +98,8 @@ func (s *system) recreate(topics ...string) {
 
 // brake stops the fold in the middle of the log: each partition may commit as often as pass says, and the next
 // transaction is kept open. So a test finds events left, however slowly it or the processors run. A hold must be short:
-// clients take a broker that is silent for 10 s for dead.
-//
-// It holds the last step but one, TxnOffsetCommit: at EndTxn the offset would be pending, and kfake (unlike Kafka) then
-// has no stable offset for the other partitions either.
+// clients take a broker that is silent for 10 s for dead. It holds the last step but one, TxnOffsetCommit: at EndTxn
+// the offset would be pending, and kfake (unlike Kafka) then has no stable offset for the other partitions either.
 type brake struct {
 	s  *system
 	mu struct {
@@ -182,15 +178,14 @@ func (b *brake) letGo() {
 	}
 }
 
-// wait waits until a commit of each partition is held. All commits that pass has allowed are done then, and each
-// partition has events left.
+// wait waits until each partition has a held commit: all that pass allowed are done, and each has events left.
 func (b *brake) wait() {
 	b.s.t.Helper()
-	what := "a commit of each partition to be held (of a log that is too short none is left to hold)"
+	what := "a commit of each partition to be held (a log that is too short has none left)"
 	b.s.waitFor(what, func() (bool, any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		all := !slices.Contains(b.mu.held[:], nil)
-		return all, fmt.Sprintf("may still pass: %v; held: %v", b.mu.left, b.mu.held)
+		return all, fmt.Sprintf("allowed to pass: %v; held: %v", b.mu.left, b.mu.held)
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"kudos/stream"
 )
 
-// updateRecord is a record of like-updates.
 func updateRecord(key string, u schema.Update) *kgo.Record {
 	return &kgo.Record{Topic: schema.TopicUpdates, Partition: 2, Offset: int64(10 * u.Seq), Key: []byte(key),
 		Value: schema.AppendUpdate(nil, &u)}
@@ -51,10 +50,10 @@ func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 			{Hour: 2, Region: "DE", Likes: 1},
 		}, w.hours)
 	}
-	require.Equal(t, sql.Position{NextSeq: 5}, w.position, "moves only after the commit")
+	require.Equal(t, sql.Position{NextSeq: 5}, w.position, "it advances only after the commit")
 }
 
-func TestCollapseParksWhatItCannotTrust(t *testing.T) {
+func TestCollapseParksOnInconsistentUpdates(t *testing.T) {
 	progress := func(seq uint64) *kgo.Record { return updateRecord(schema.ProgressKey, schema.Update{Seq: seq}) }
 	for name, c := range map[string]struct {
 		batch []*kgo.Record
@@ -63,9 +62,9 @@ func TestCollapseParksWhatItCannotTrust(t *testing.T) {
 		"a jump": {[]*kgo.Record{progress(5), progress(7)},
 			[]string{"offset 70", "seq 7", "6 was expected"}},
 		"a jump at the start": {[]*kgo.Record{progress(6)}, []string{"seq 6", "5 was expected"}},
-		"a repetition":        {[]*kgo.Record{progress(5), progress(5)}, []string{"seq 5", "6 was expected"}},
+		"a repeated record":   {[]*kgo.Record{progress(5), progress(5)}, []string{"seq 5", "6 was expected"}},
 		"an earlier record":   {[]*kgo.Record{progress(4)}, []string{"seq 4", "5 was expected"}},
-		"no update": {[]*kgo.Record{{Offset: 33, Key: []byte("7"), Value: []byte{0xff}}},
+		"not an update": {[]*kgo.Record{{Offset: 33, Key: []byte("7"), Value: []byte{0xff}}},
 			[]string{"offset 33", "decoding"}},
 		"a tombstone": {[]*kgo.Record{{Offset: 33, Key: []byte("7")}}, []string{"offset 33", "seq 0"}},
 		"a foreign key": {[]*kgo.Record{updateRecord("post-7", schema.Update{Seq: 5})},
@@ -76,7 +75,7 @@ func TestCollapseParksWhatItCannotTrust(t *testing.T) {
 			_, err := w.collapse(c.batch)
 			var park *stream.ParkError
 			require.ErrorAs(t, err, &park)
-			require.NotEmpty(t, park.Remedy)
+			require.NotEmpty(t, park.Action)
 			for _, word := range append(c.says, "like-updates/2") {
 				require.Contains(t, park.Reason, word)
 			}
@@ -84,7 +83,7 @@ func TestCollapseParksWhatItCannotTrust(t *testing.T) {
 	}
 }
 
-func TestWhatMySQLSaysParksOrOpensAgain(t *testing.T) {
+func TestMySQLErrorsParkOrReopen(t *testing.T) {
 	changed := &sql.SourceChangedError{Stored: sql.Source{Partitions: 4},
 		Given: sql.Source{Topic: "like-updates", Partitions: 8}}
 	away := errors.New("dial tcp: connection refused")
@@ -95,12 +94,11 @@ func TestWhatMySQLSaysParksOrOpensAgain(t *testing.T) {
 	require.Contains(t, parkMySQL(fmt.Errorf("x: %w", sql.ErrPositionMoved)).Error(), reopen[:len(reopen)-2])
 	require.Contains(t, parkMySQL(fmt.Errorf("x: %w", &sql.UnknownOutcomeError{Err: away})).Error(),
 		reopen[:len(reopen)-2])
-	require.Equal(t, away, parkMySQL(away), "what passes by itself is tried again as it is")
+	require.Equal(t, away, parkMySQL(away), "a transient error is returned unchanged")
 }
 
-// Moving a reaction between partitions changes no reaction; it is counted only where it arrives in another database, or
-// leaves one.
-func TestWhatHasMovedIsNotCountedAgain(t *testing.T) {
+// A move between partitions changes no reaction; it is counted only where it arrives in another database or leaves one.
+func TestMovedReactionsAreNotCountedAgain(t *testing.T) {
 	options := sql.DefaultOptions()
 	options.DSN, options.Shard = "kudos@tcp(127.0.0.1:1)/kudos", sql.Shard{Index: 0, Shards: 2}
 	db, err := sql.New(options, slog.New(slog.DiscardHandler))

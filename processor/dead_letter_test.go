@@ -15,24 +15,24 @@ import (
 	"kudos/schema"
 )
 
-func TestPoisonNeitherStopsNorCounts(t *testing.T) {
+func TestInvalidEventsAreSkipped(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	home := fmt.Sprint(postIn(0))
+	owner := fmt.Sprint(postIn(0))
 	poison := func(key, value string, headers ...kgo.RecordHeader) *kgo.Record {
 		return &kgo.Record{Key: []byte(key), Value: []byte(value),
 			Headers: append(headers, kgo.RecordHeader{Key: "n", Value: []byte(value)[:min(len(value), 9)]})}
 	}
 	dead := []*kgo.Record{
-		poison(home, "\xff\xff"),
-		poison(home, ""),
-		poison(home, `{"post_id":424242,"user_id":1,"action":"LIKE"}`),
+		poison(owner, "\xff\xff"),
+		poison(owner, ""),
+		poison(owner, `{"post_id":424242,"user_id":1,"action":"LIKE"}`),
 		poison("post", `{"user_id":1,"action":"LIKE"}`),
 		poison("0", `{"user_id":1,"action":"LIKE"}`),
-		poison(home, `{"action":"LIKE"}`),
-		poison(home, `{"user_id":1,"action":"HATE"}`),
-		poison(home, `{"user_id":1,"action":"LIKE","time_ms":-5}`),
-		poison(home, strings.Repeat("x", 60_000)),
+		poison(owner, `{"action":"LIKE"}`),
+		poison(owner, `{"user_id":1,"action":"HATE"}`),
+		poison(owner, `{"user_id":1,"action":"LIKE","time_ms":-5}`),
+		poison(owner, strings.Repeat("x", 60_000)),
 		poison(fmt.Sprint(postIn(2)), `{"user_id":1,"action":"LIKE"}`,
 			kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@1")}),
 	}
@@ -70,7 +70,7 @@ func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 }
 
 // The broker checks the compressed size only, whatever a batch contains.
-func TestACompressedGiantDoesNotStopThePartition(t *testing.T) {
+func TestDecompressionBombDoesNotStopThePartition(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.run()
@@ -85,7 +85,7 @@ func TestACompressedGiantDoesNotStopThePartition(t *testing.T) {
 	require.NotEmpty(t, classify.Header(letters[0], "kudos.truncated"))
 }
 
-func TestNothingButPoisonMovesThePosition(t *testing.T) {
+func TestBatchOfInvalidEventsMovesThePosition(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	var records []*kgo.Record
@@ -109,7 +109,7 @@ func TestNothingButPoisonMovesThePosition(t *testing.T) {
 	require.Equal(t, 1, p.metric("kudos_events_folded_total"))
 }
 
-func TestMisplacedEventsCountOnceAtHome(t *testing.T) {
+func TestMisroutedEventsCountOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run()
@@ -134,7 +134,7 @@ func TestMisplacedEventsCountOnceAtHome(t *testing.T) {
 	p.waitIdle()
 	require.Equal(t, len(records), p.metric("kudos_events_forwarded_total"))
 	require.Equal(t, 2*len(records), p.metric("kudos_events_folded_total"),
-		"each is seen where it was found and at home")
+		"each is seen where it was found and in its partition")
 	require.Equal(t, len(records)/2, p.metric("kudos_events_capped_total"))
 	require.Equal(t, len(records)/2, p.metric("kudos_events_bad_region_total"))
 	require.Zero(t, p.metric("kudos_dead_letters_total"))

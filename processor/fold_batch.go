@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,6 +20,38 @@ import (
 	"kudos/stream/store"
 )
 
+// Process is the only path of an event: classify, fold, publish, commit.
+func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
+	if len(b.Records) == 0 {
+		return nil // a tick: an idle partition has no transactions
+	}
+	x, err := w.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
+	}
+	out := &output{
+		partition: w.partition, progress: w.progress, next: b.Next, began: time.Now(), store: w.store.NewWrite(),
+	}
+	err = w.transact(x, b, out)
+	tracing.End(out.spans, err)
+	if err != nil {
+		x.Drop()
+		w.metrics.foldFailed(err, out.committing)
+		out.store.Discard() // reopening finds out whether Kafka has it
+		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
+	}
+	// Only now: on disk, the store is never ahead of the committed log.
+	if err := out.store.Commit(out.last.Offset); err != nil {
+		return err
+	}
+	w.progress = out.progress
+	w.count(len(b.Records), out)
+	for _, buffer := range out.buffers {
+		w.buffers.Put(buffer) // the client has released it
+	}
+	return nil
+}
+
 // transact folds a batch, in chunks, into a transaction and commits it. Only folding needs the changes of the previous
 // chunk; classifying the next chunk and sending the previous one to the client run concurrently:
 //
@@ -32,7 +65,7 @@ func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output
 	for rest, chunk := b.Records, 0; len(rest) > 0; chunk++ {
 		classified()
 		v := &w.classified[chunk%2]
-		rest = rest[min(w.FoldAtATime, len(rest)):]
+		rest = rest[min(w.FoldChunk, len(rest)):]
 		classified = w.classify(chunk+1, rest)
 		result, err := w.fold.Fold(v.Events, &table.State{Store: w.store})
 		if err != nil {
@@ -41,7 +74,7 @@ func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output
 		w.publish(out, v, result, len(rest) == 0)
 		records := out.records
 		sent()
-		sent = w.Beside(func() { x.Send(records) })
+		sent = w.Concurrently(func() { x.Send(records) })
 		// The rest of the batch reads the changes of this chunk.
 		out.store.Stage(out.state, func(i int) (key, value []byte) { return records[i].Key, records[i].Value })
 	}
@@ -50,23 +83,46 @@ func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output
 	return x.Commit(b.Next)
 }
 
-// classify starts to classify the first chunk of records, and returns a function that waits for it.
 func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	v := &w.classified[chunk%2]
-	return w.Beside(func() {
+	return w.Concurrently(func() {
 		v.Reset()
 		v.Layouts = w.progress.Layouts
-		for _, rec := range records[:min(w.FoldAtATime, len(records))] {
+		for _, rec := range records[:min(w.FoldChunk, len(records))] {
 			v.Add(rec, w.layout)
 		}
 	})
 }
 
-// beside runs f in a goroutine, and returns a function that waits for its end and may be called repeatedly.
-func beside(f func()) (wait func()) {
+// concurrently runs f in a goroutine, and returns a function that waits for its end and may be called repeatedly.
+func concurrently(f func()) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(f)
 	return running.Wait
+}
+
+func (w *foldWorker) count(records int, out *output) {
+	m := w.metrics
+	m.events.Add(float64(records))
+	m.forwarded.Add(float64(out.forwards))
+	m.transitions.Add(float64(out.transitions))
+	m.duplicates.Add(float64(out.events - out.transitions))
+	m.capped.Add(float64(out.capped))
+	m.badRegions.Add(float64(out.badRegions))
+	m.updates.Add(float64(out.updates))
+	m.transactions.Inc()
+	m.batchRecords.WithLabelValues(schema.GroupFold).Observe(float64(records))
+	m.foldSeconds.Observe(out.folded.Sub(out.began).Seconds())
+	m.kafkaCommitSeconds.Observe(time.Since(out.folded).Seconds())
+	for _, reason := range out.reasons {
+		m.deadLetters.WithLabelValues(string(reason)).Inc()
+	}
+	if n := len(out.deadLetters); n > 0 { // one line per batch: a burst of invalid events must not slow the partition
+		first := out.deadLetters[0]
+		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
+			"first_offset", classify.Header(first, schema.HeaderDLTOffset),
+			"first_error", classify.Header(first, schema.HeaderDLTError))
+	}
 }
 
 // output is what a batch publishes, a chunk at a time.
@@ -95,8 +151,7 @@ type output struct {
 	spans                                 []trace.Span // of the events that are traced
 }
 
-// recordBuffer holds the records of one chunk: one slice each for records and bytes, not two for every record. Buffers
-// are pooled: allocating them costs more than filling them.
+// recordBuffer holds a chunk's records in two slices. Buffers are pooled: allocating them costs more than filling them.
 type recordBuffer struct {
 	records []kgo.Record
 	bytes   []byte
@@ -150,7 +205,6 @@ func (out *output) trace(v *classify.Classified) (posts map[uint64]trace.Span, p
 	return posts, pairs
 }
 
-// addState adds the pairs and counts that have changed.
 func (out *output) addState(r *fold.Result, pairs map[fold.PairKey]trace.Span) {
 	for i := range r.Pairs {
 		p := &r.Pairs[i]
@@ -166,7 +220,6 @@ func (out *output) addState(r *fold.Result, pairs map[fold.PairKey]trace.Span) {
 	}
 }
 
-// addUpdates adds the net changes of posts.
 func (out *output) addUpdates(r *fold.Result, layout schema.Layout, posts map[uint64]trace.Span) {
 	for i := range r.Updates {
 		u := &r.Updates[i]
@@ -181,7 +234,6 @@ func (out *output) addUpdates(r *fold.Result, layout schema.Layout, posts map[ui
 	}
 }
 
-// addUpdate adds an update with the next sequence number.
 func (out *output) addUpdate(key []byte, u schema.Update) *kgo.Record {
 	u.Seq, u.SourceOffset = out.progress.NextSeq, out.next.Offset
 	out.progress.NextSeq++
@@ -189,7 +241,6 @@ func (out *output) addUpdate(key []byte, u schema.Update) *kgo.Record {
 	return out.add(schema.TopicUpdates, key, out.slice(schema.AppendUpdate(out.bytes, &u)))
 }
 
-// slice returns what was appended to out.bytes.
 func (out *output) slice(bytes []byte) []byte {
 	n := len(out.bytes)
 	out.bytes = bytes

@@ -2,8 +2,6 @@ package processor
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"kudos/processor/fold"
 	"kudos/processor/fold/classify"
@@ -11,7 +9,6 @@ import (
 	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/kafka"
-	"kudos/stream/kafka/tracing"
 	"kudos/stream/store"
 )
 
@@ -25,11 +22,10 @@ type foldWorker struct {
 	progress   schema.Progress
 	layout     schema.Layout          // of progress
 	classified [2]classify.Classified // of the chunk that is folded and of the next one
-	fold       fold.Folder
+	fold       fold.Engine
 }
 
-// Open brings the state table up to the end of its changelog, which only this worker can extend now, and takes the
-// position from the progress record in it.
+// Open catches up the state table, which only this worker can extend now, and takes the position from its progress.
 func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
@@ -48,9 +44,8 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
-// ifStillOwned returns err if this process still owns the partition. If another process took it since Fence
-// (ErrFenced), or that is unknown, it returns that error instead: the new owner may have changed what was read, so err
-// may be wrong.
+// ifStillOwned returns err if this process still owns the partition. If another took it since Fence (ErrFenced), or
+// that is unknown, it returns that instead: the new owner may have changed what was read, so err may be wrong.
 func (w *foldWorker) ifStillOwned(ctx context.Context, err error) error {
 	if taken := w.CheckMember(ctx); taken != nil {
 		return taken
@@ -67,15 +62,15 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	}
 	if p.ClusterID != topics.ClusterID {
 		return stream.Park(stream.CauseTopics, table.ActionRestore,
-			"the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
+			"the state table belongs to cluster %s, but this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
-	if p.Moving {
-		return table.ParkMoving(p)
+	if p.Migrating {
+		return table.ParkMigrating(p)
 	}
 	for _, t := range []struct {
 		name   string
 		id     schema.TopicID
-		remedy string
+		action string
 	}{
 		{schema.TopicLikes, p.SourceID, table.ActionAcceptLoss},
 		{schema.TopicState, p.StateID, table.ActionRestore},
@@ -83,8 +78,8 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {
-			return stream.Park(stream.CauseTopics, t.remedy,
-				"topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
+			return stream.Park(stream.CauseTopics, t.action,
+				"topic %s was deleted and recreated since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
 			return table.ParkPartitions(t.name, have.Partitions, p.Partitions)
@@ -99,70 +94,14 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	case err != nil:
 		return err
 	case other != nil && !other.OffsetOnly:
-		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
+		return stream.Park(stream.CauseState, other.Action, "%s", other.Why)
 	case p.NextOffset < start || p.NextOffset > end: // this action sets the offset, too
 		return stream.Park(stream.CauseLoss, table.ActionAcceptLoss,
 			"offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	case other != nil:
-		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
+		return stream.Park(stream.CauseState, other.Action, "%s", other.Why)
 	}
 	return nil
-}
-
-// Process is the only path of an event: classify, fold, publish, commit.
-func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
-	if len(b.Records) == 0 {
-		return nil // a tick: an idle partition has no transactions
-	}
-	x, err := w.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
-	}
-	out := &output{
-		partition: w.partition, progress: w.progress, next: b.Next, began: time.Now(), store: w.store.NewWrite(),
-	}
-	err = w.transact(x, b, out)
-	tracing.End(out.spans, err)
-	if err != nil {
-		x.Drop()
-		w.metrics.foldFailed(err, out.committing)
-		out.store.Discard() // reopening finds out whether Kafka has it
-		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
-	}
-	// Only now: on disk, the store is never ahead of the committed log.
-	if err := out.store.Commit(out.last.Offset); err != nil {
-		return err
-	}
-	w.progress = out.progress
-	w.count(len(b.Records), out)
-	for _, buffer := range out.buffers {
-		w.buffers.Put(buffer) // the client has released it
-	}
-	return nil
-}
-
-func (w *foldWorker) count(records int, out *output) {
-	m := w.metrics
-	m.events.Add(float64(records))
-	m.forwarded.Add(float64(out.forwards))
-	m.transitions.Add(float64(out.transitions))
-	m.duplicates.Add(float64(out.events - out.transitions))
-	m.capped.Add(float64(out.capped))
-	m.badRegions.Add(float64(out.badRegions))
-	m.updates.Add(float64(out.updates))
-	m.transactions.Inc()
-	m.batchRecords.WithLabelValues(schema.GroupFold).Observe(float64(records))
-	m.foldSeconds.Observe(out.folded.Sub(out.began).Seconds())
-	m.kafkaCommitSeconds.Observe(time.Since(out.folded).Seconds())
-	for _, reason := range out.reasons {
-		m.deadLetters.WithLabelValues(string(reason)).Inc()
-	}
-	if n := len(out.deadLetters); n > 0 { // one line per batch: a burst of invalid events must not slow the partition
-		first := out.deadLetters[0]
-		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
-			"first_offset", classify.Header(first, schema.HeaderDLTOffset),
-			"first_error", classify.Header(first, schema.HeaderDLTError))
-	}
 }
 
 // Leave closes the local state store.

@@ -16,9 +16,8 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// countWorker is the worker of like-count for one partition: it applies updates to MySQL. It needs no fencing: the
-// deltas come from the immutable log, so every process applies the same for a range, and the compare-and-swap of the
-// position admits only one.
+// countWorker applies a partition's updates to MySQL. It needs no fencing: the log is immutable, so every process
+// applies the same deltas for a range, and the compare-and-swap of the position admits only one.
 type countWorker struct {
 	*Workers
 	partition int32
@@ -58,15 +57,14 @@ func (w *countWorker) Open(ctx context.Context) (kafka.Position, error) {
 	}
 	if w.position.NextOffset < start || w.position.NextOffset > end {
 		return kafka.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild,
-			"MySQL stands at offset %d of like-updates/%d, which holds %d to %d",
+			"MySQL is at offset %d of like-updates/%d, which holds %d to %d",
 			w.position.NextOffset, w.partition, start, end)
 	}
 	w.checked = time.Now()
 	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// parkMySQL turns the MySQL errors that a retry cannot fix into ParkErrors, and asks for a reopen where the position
-// must be read again.
+// parkMySQL turns MySQL errors that no retry fixes into ParkErrors, or asks for a reopen to reread the position.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
 	var other *sql.ShardError
@@ -80,7 +78,7 @@ func parkMySQL(err error) error {
 		}
 		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
 	case errors.As(err, &other):
-		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
+		return stream.Park(stream.CauseMySQL, sql.ShardAction, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")
 	case errors.As(err, &unknown):
@@ -171,8 +169,7 @@ func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
 	return sql.Position{NextSeq: seq}, nil
 }
 
-// checkIdle compares positions while nothing arrives: a failover of MySQL that lost commits has moved its position
-// back, which no compare-and-swap would detect.
+// checkIdle compares positions while nothing arrives: no compare-and-swap detects that a failover moved MySQL's back.
 func (w *countWorker) checkIdle(ctx context.Context) error {
 	if time.Since(w.checked) < w.opts.PositionCheckInterval {
 		return nil
@@ -187,7 +184,7 @@ func (w *countWorker) checkIdle(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	if have != w.position {
-		return stream.Reopen(fmt.Sprintf("MySQL stands at offset %d of like-updates/%d, not at %d",
+		return stream.Reopen(fmt.Sprintf("MySQL is at offset %d of like-updates/%d, not at %d",
 			have.NextOffset, w.partition, w.position.NextOffset))
 	}
 	return nil

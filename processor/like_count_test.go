@@ -14,7 +14,7 @@ import (
 )
 
 // Another process applies a range that this one is about to apply: the compare-and-swap admits only one.
-func TestARangeIsAppliedOnce(t *testing.T) {
+func TestRangeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	// A position check would find the change before the batch does.
 	s, p := busySystem(t, func(o *processor.Options) { o.PositionCheckInterval = time.Hour })
@@ -48,7 +48,7 @@ func TestARangeIsAppliedOnce(t *testing.T) {
 	s.waitExact(p)
 	p.waitIdle()
 	require.Equal(t, applied+2, p.metric("kudos_updates_applied_total"),
-		"only the batch that came after was applied here")
+		"only the later batch was applied here")
 	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupApply, "moved"))
 	for metric, transactions := range map[string]string{
 		"kudos_fold_seconds":         "kudos_fold_transactions_total",
@@ -61,8 +61,7 @@ func TestARangeIsAppliedOnce(t *testing.T) {
 	require.Equal(t, p.metric("kudos_mysql_transactions_total"), p.metric("kudos_batch_records", schema.GroupApply))
 }
 
-// dump keeps the tables as a backup or a lagging replica has them. restore sets them back to that, as a failover does
-// that lost commits.
+// dump keeps the tables as a backup or lagging replica does. restore sets them back, as a failover that lost commits.
 func (s *system) dump() (restore func()) {
 	tables := []string{"like_count", "like_hourly", "applied_offset"}
 	for _, table := range tables {
@@ -79,7 +78,7 @@ func (s *system) dump() (restore func()) {
 	}
 }
 
-func TestCommitsThatAFailoverLostAreAppliedAgain(t *testing.T) {
+func TestCommitsLostInAFailoverAreAppliedAgain(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"while idle": false, "while events arrive": true} {
 		t.Run(name, func(t *testing.T) {
@@ -103,11 +102,11 @@ func TestCommitsThatAFailoverLostAreAppliedAgain(t *testing.T) {
 	}
 }
 
-func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
+func TestCommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	commits := make(chan mysqlproxy.Verdict, 10) // what happens to the next commits
-	s.throughProxy().On(func(query string) (v mysqlproxy.Verdict) {
+	commits := make(chan mysqlproxy.Decision, 10) // what happens to the next commits
+	s.throughProxy().On(func(query string) (v mysqlproxy.Decision) {
 		if strings.EqualFold(query, "COMMIT") {
 			select {
 			case v = <-commits:
@@ -120,8 +119,8 @@ func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
 	s.produce(likes(1, 5)...)
 	s.waitDrained()
 	user := uint64(100)
-	pass, lost, unknown := mysqlproxy.Verdict{}, mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)
-	for _, cuts := range [][]mysqlproxy.Verdict{
+	pass, lost, unknown := mysqlproxy.Decision{}, mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)
+	for _, cuts := range [][]mysqlproxy.Decision{
 		{unknown}, {lost}, {unknown, unknown, unknown}, {lost, unknown, pass, lost, unknown},
 	} {
 		for _, cut := range cuts {
@@ -138,18 +137,18 @@ func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
 }
 
 // The slower MySQL is, the larger its batches and the fewer its writes.
-func TestABacklogIsWrittenInFewTransactions(t *testing.T) {
+func TestBacklogIsWrittenInFewTransactions(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	proxy := s.throughProxy()
-	proxy.SetAway(true)
+	proxy.SetUnavailable(true)
 	first := s.run(maxBatch(20))
 	for from := uint64(1); from < 1000; from += 100 {
 		s.produce(likes(from, 100)...)
 	}
 	s.waitFolded()
 	first.stop()
-	proxy.SetAway(false)
+	proxy.SetUnavailable(false)
 	p := s.run()
 	s.waitExact()
 	p.waitIdle()

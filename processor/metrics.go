@@ -52,38 +52,38 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)} // 1 ms to 16 s
 	}
 	m := &metrics{
-		events: counter("events_folded_total", "Records of likes that were judged, whatever came of them."),
-		forwarded: counter("events_forwarded_total", "Events found in the wrong partition and forwarded to the right "+
-			"one. Above zero: a writer does not use Kafka's default partitioner (murmur2)."),
-		transitions: counter("transitions_total", "Events that changed somebody's reaction."),
-		duplicates: counter("duplicates_total", "Events that changed nobody's reaction: they said what was known "+
-			"already, or came after a later one of the same user."),
+		events: counter("events_folded_total", "Records of likes that were classified, whatever the result."),
+		forwarded: counter("events_forwarded_total", "Misrouted events that were forwarded to the partition that "+
+			"owns them. Above zero: a writer does not use Kafka's default partitioner (murmur2)."),
+		transitions: counter("transitions_total", "Events that changed a reaction."),
+		duplicates: counter("duplicates_total", "Events that changed no reaction: they repeated the current "+
+			"reaction, or arrived after a later event of the same user on the post."),
 		capped: counter("events_capped_total",
 			"Events whose time was more than 60 s ahead of the log-append time."),
 		badRegions: counter("events_bad_region_total",
-			"Events whose region is no ISO 3166 code; they count under ZZ."),
+			"Events whose region is not an ISO 3166 code; they count under ZZ."),
 		transactions: counter("fold_transactions_total", "Kafka transactions committed by latest-like-action."),
 		updates:      counter("updates_published_total", "Records written to like-updates."),
 		applied:      counter("updates_applied_total", "Records of like-updates applied to MySQL."),
 		rows:         counter("mysql_rows_total", "Rows of like_count upserted."),
 		applies:      counter("mysql_transactions_total", "MySQL transactions committed by like-count."),
 		deadLetters: f.NewCounterVec(counterOpts("dead_letters_total",
-			"Records of likes that can never be events, moved to likes.dlt."), []string{"reason"}),
+			"Records of likes that are not valid events and were sent to likes.dlt."), []string{"reason"}),
 		failed: f.NewCounterVec(counterOpts("transactions_failed_total",
-			"Transactions that failed, by group and by how: fenced (another process owns the partition), "+
-				"unknown (it failed while it was being committed; the outcome is found out by opening again), "+
-				"moved (MySQL's position is another's), aborted."), []string{"group", "outcome"}),
+			"Transactions that failed, by group and outcome: fenced (another process owns the partition), "+
+				"unknown (it failed during the commit; reopening the partition finds out the outcome), "+
+				"moved (another process moved MySQL's position), aborted."), []string{"group", "outcome"}),
 		batchRecords: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kudos", Name: "batch_records",
-			Help: "Records in a batch that was committed, by group: " +
+			Help: "Records per committed batch, by group: " +
 				"under load batches grow, up to processor.max_batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10)}, []string{"group"}), // 1 to 262,144
 		foldSeconds: f.NewHistogram(seconds("fold_seconds",
-			"Seconds from the beginning of a batch of likes until all of its records are with the Kafka client.")),
+			"Seconds from the start of a batch of likes until all of its records were passed to the Kafka client.")),
 		kafkaCommitSeconds: f.NewHistogram(seconds("kafka_commit_seconds",
-			"Seconds from then until Kafka has committed the batch's transaction.")),
+			"Seconds from the end of the fold until Kafka has committed the batch's transaction.")),
 		mysqlCommitSeconds: f.NewHistogramVec(seconds("mysql_commit_seconds",
-			"Seconds of a transaction in MySQL, its repetitions after deadlocks included, "+
-				"by the shard that it was in."), []string{"shard"}),
+			"Duration of a transaction in MySQL in seconds, including retries after deadlocks, "+
+				"by shard."), []string{"shard"}),
 	}
 	for _, outcome := range []string{outcomeUnknown, outcomeAborted} {
 		m.failed.WithLabelValues(schema.GroupFold, outcome)
@@ -97,7 +97,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// foldFailed counts a failed Kafka transaction.
 func (m *metrics) foldFailed(err error, committing bool) {
 	outcome := outcomeAborted
 	switch {
@@ -109,7 +108,6 @@ func (m *metrics) foldFailed(err error, committing bool) {
 	m.failed.WithLabelValues(schema.GroupFold, outcome).Inc()
 }
 
-// applyFailed counts a failed MySQL transaction.
 func (m *metrics) applyFailed(err error) {
 	outcome := outcomeAborted
 	var unknown *sql.UnknownOutcomeError
@@ -126,8 +124,7 @@ var shardParkedDesc = prometheus.NewDesc("kudos_mysql_parked_partitions",
 	"Assigned partitions of like-updates that are parked, by the shard that has their counts.",
 	[]string{"shard", "server"}, nil)
 
-// shardCollector exports which MySQL server partitions wait for: an unavailable server parks its own partitions and no
-// others.
+// shardCollector exports which MySQL server partitions wait for: an unavailable server parks only its own partitions.
 type shardCollector struct {
 	apply *stream.Processor
 	db    *sql.Shards

@@ -7,31 +7,22 @@ import (
 
 // Options of the processor role.
 type Options struct {
-	// StateDir holds the local copy of the state table, a directory per partition. It is a cache: deleting it costs a
-	// recovery from Kafka and nothing else.
-	StateDir string `mapstructure:"state_dir"`
-	// MaxBatch bounds the records of a partition in one transaction.
-	MaxBatch int `mapstructure:"max_batch"`
-	// CacheBytes is the memory of the state table's block cache, for all partitions.
-	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// BufferBytes is the memory of the state table's write buffers, for all partitions. After a kill, at most a fourth
-	// of it is read again from Kafka.
+	// StateDir is a cache of the state table, a directory per partition: deleting it only costs a recovery from Kafka.
+	StateDir   string `mapstructure:"state_dir"`
+	MaxBatch   int    `mapstructure:"max_batch"`   // most records of a partition in one transaction
+	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the state table's block cache, for all partitions
+	// BufferBytes is the state table's write buffers, of all partitions. After a kill, up to a fourth is read again.
 	BufferBytes int64 `mapstructure:"buffer_bytes"`
-	// Standby makes a process keep standby replicas of the state table's partitions that others own: taking one over
-	// then reads only the rest of its changelog.
+	// Standby keeps replicas of partitions that others own: a takeover then reads only the rest of the changelog.
 	Standby bool `mapstructure:"standby"`
-	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, which blocks read_committed
-	// consumers.
+	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, blocking read_committed consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
 	// SessionTimeout is how long the group waits for a silent process before it assigns its partitions to others.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`
-	// ParkInterval is how often a parked partition is retried.
-	ParkInterval time.Duration `mapstructure:"park_interval"`
-	// PositionCheckInterval is how often an idle partition compares its position with MySQL's: a failover may have
-	// moved it back.
+	ParkInterval   time.Duration `mapstructure:"park_interval"` // between retries of a parked partition
+	// PositionCheckInterval is how often an idle partition checks its position in MySQL: a failover may move it back.
 	PositionCheckInterval time.Duration `mapstructure:"position_check_interval"`
-	// ShutdownTimeout bounds the batch in flight after SIGTERM.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+	ShutdownTimeout       time.Duration `mapstructure:"shutdown_timeout"` // for the batch in flight after SIGTERM
 }
 
 // DefaultOptions suit a production processor.
@@ -56,10 +47,10 @@ func (o Options) Validate() error {
 		wrong bool
 		what  string
 	}{
-		{o.StateDir == "", "state_dir: a folder is needed"},
-		{o.MaxBatch < 1 || o.MaxBatch > 1_000_000, "max_batch: between 1 and 1000000"},
-		{o.CacheBytes < 1<<20, "cache_bytes: at least 1 MiB"},
-		{o.BufferBytes < 1<<20, "buffer_bytes: at least 1 MiB"},
+		{o.StateDir == "", "state_dir: a directory is needed"},
+		{o.MaxBatch < 1 || o.MaxBatch > 1_000_000, "max_batch: must be between 1 and 1000000"},
+		{o.CacheBytes < 1<<20, "cache_bytes: must be at least 1 MiB"},
+		{o.BufferBytes < 1<<20, "buffer_bytes: must be at least 1 MiB"},
 		{o.TransactionTimeout <= 0, "transaction_timeout: must be above zero"},
 		{o.SessionTimeout <= 0, "session_timeout: must be above zero"},
 		{o.ParkInterval <= 0, "park_interval: must be above zero"},

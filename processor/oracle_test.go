@@ -28,8 +28,7 @@ func (s *system) waitDrained() {
 	})
 }
 
-// waitFolded waits until all of likes is in like-updates, counted or not. An offset that only a marker occupies needs
-// no folding.
+// waitFolded waits until all of likes is in like-updates, counted or not. An offset of a marker needs no folding.
 func (s *system) waitFolded() {
 	s.t.Helper()
 	s.waitFor("all events to be folded", func() (bool, any) {
@@ -44,7 +43,6 @@ func (s *system) waitFolded() {
 	})
 }
 
-// progress returns the last progress record of a partition.
 func (s *system) progress(p int32) *schema.Progress {
 	s.t.Helper()
 	last, err := table.LastProgress(s.t.Context(), s.Client, p)
@@ -80,15 +78,13 @@ func (s *system) checkExact() {
 	}
 }
 
-// tableContent is the content of a partition of the state table.
 type tableContent struct {
 	pairs    map[fold.PairKey]schema.Pair
 	counts   map[uint64]schema.Counts
 	progress schema.Progress
 }
 
-// checkTable reads a partition of the state table and checks its updates against it: their seq has no gap up to the
-// progress record, and each post's last count is in the table.
+// checkTable checks a partition's updates against its table: seq has no gap, and each post's last count is the table's.
 func (s *system) checkTable(p int32) *tableContent {
 	s.t.Helper()
 	content := &tableContent{pairs: map[fold.PairKey]schema.Pair{}, counts: map[uint64]schema.Counts{}}
@@ -138,11 +134,11 @@ func (s *system) sumUpdates(p int32) (sums map[uint64]schema.Counts, next uint64
 		}
 		require.Empty(s.t, u.Deltas, "progress record in like-updates/%d at offset %d", p, rec.Offset)
 		if u.Layouts() == 0 { // a repartition moves pairs, and folds nothing
-			require.Greater(s.t, u.SourceOffset, covered, "batches of like-updates/%d follow each other", p)
+			require.Greater(s.t, u.SourceOffset, covered, "batches of like-updates/%d are in order", p)
 		}
 		covered = u.SourceOffset
 		for post, c := range stated {
-			require.Equal(s.t, sums[post], c, "count of post %d at like-updates/%d offset %d, by deltas and as stated",
+			require.Equal(s.t, sums[post], c, "count of post %d at like-updates/%d offset %d, by deltas and in updates",
 				post, p, rec.Offset)
 		}
 		clear(stated)
@@ -151,7 +147,6 @@ func (s *system) sumUpdates(p int32) (sums map[uint64]schema.Counts, next uint64
 	return sums, next
 }
 
-// updates reads the records of a partition of like-updates.
 func (s *system) updates(p int32, each func(rec *kgo.Record, u schema.Update)) {
 	s.t.Helper()
 	for _, rec := range s.Records(schema.TopicUpdates, p) {
@@ -195,7 +190,6 @@ func (s *system) counts() map[uint64]schema.Counts {
 	return counts
 }
 
-// hourKey is the key of like_hourly.
 type hourKey struct {
 	Hour      string // as MySQL writes it
 	Region    string

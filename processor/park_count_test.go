@@ -16,7 +16,7 @@ func (s *system) othersGoOn(parked int32, user uint64) {
 	s.t.Helper()
 	before := s.counts()
 	s.produce(likes(user, 1)...)
-	s.waitFor("the other partitions to go on", func() (bool, any) {
+	s.waitFor("the other partitions to continue", func() (bool, any) {
 		counts := s.counts()
 		for p := range int32(partitions) {
 			if p != parked && counts[postIn(p)].Likes != before[postIn(p)].Likes+1 {
@@ -50,7 +50,7 @@ func TestCountsParkWhenTheirPositionIsLost(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
 	s.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 1")
-	p.waitParked("like-updates/1 parked", "no applied_offset row", "remedy: kudos rebuild")
+	p.waitParked("like-updates/1 parked", "no applied_offset row", "action: kudos rebuild")
 	s.othersGoOn(1, 100)
 	p.waitParked("like-updates/1 parked")
 	s.emptyTables()
@@ -71,7 +71,7 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 			require.NoError(t, s.db.Get(&topicID, "SELECT topic_id FROM applied_offset WHERE partition_id = 3"))
 			position := s.positions()[3]
 			s.db.MustExec("UPDATE applied_offset SET " + change + " WHERE partition_id = 3")
-			p.waitParked("like-updates/3 parked", "remedy: kudos rebuild")
+			p.waitParked("like-updates/3 parked", "action: kudos rebuild")
 			s.othersGoOn(3, 100)
 			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE "+
 				"partition_id = 3", topicID, partitions, position)
@@ -80,8 +80,7 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 	}
 }
 
-// A record of like-updates is not the next one: records were compacted away, a truncated log was written again, or
-// somebody else writes to the topic.
+// A record of like-updates is not the next: others were compacted, a log was rewritten, or somebody else wrote to it.
 func TestCountsParkAtAGapInTheLog(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]int{"seq jumps": 1, "seq repeats": -1} {
@@ -92,7 +91,7 @@ func TestCountsParkAtAGapInTheLog(t *testing.T) {
 			foreign := schema.Update{Seq: next + uint64(step),
 				Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: 1, Likes: 1000}}}
 			s.Write(devtest.UpdateRecord(2, postIn(2), foreign))
-			p.waitParked("like-updates/2 parked", "expected", "remedy: kudos rebuild")
+			p.waitParked("like-updates/2 parked", "expected", "action: kudos rebuild")
 			s.othersGoOn(2, 100)
 			// The operator finds the cause and moves the position past it.
 			at := int64(-1)
@@ -108,7 +107,7 @@ func TestCountsParkAtAGapInTheLog(t *testing.T) {
 	}
 }
 
-func TestCountsWaitForMySQLAndNothingElseDoes(t *testing.T) {
+func TestOnlyCountsWaitForMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	proxy := s.throughProxy()
@@ -117,14 +116,14 @@ func TestCountsWaitForMySQLAndNothingElseDoes(t *testing.T) {
 	s.waitDrained()
 	p.waitReady()
 	for round := range uint64(3) {
-		proxy.SetAway(true)
+		proxy.SetUnavailable(true)
 		s.produce(likes(100*(round+1), 20)...)
 		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked",
 			"applied position")
 		s.waitFolded()
 		require.NotContains(t, p.Ready().Error(), "group latest-like-action", "the fold is ready")
 		require.Equal(t, int64(10+20*round), s.counts()[postIn(0)].Likes)
-		proxy.SetAway(false)
+		proxy.SetUnavailable(false)
 		s.waitExact(p)
 	}
 }

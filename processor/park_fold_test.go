@@ -23,7 +23,7 @@ func (s *system) startOver() {
 // just then may have started with the previous topic: it parks then, and the tables must be emptied once more.
 func (s *system) waitStartedOver() {
 	now := fmt.Sprintf("%x", s.Broker.TopicInfo(schema.TopicUpdates).TopicID)
-	s.waitFor("the counts to begin anew", func() (bool, any) {
+	s.waitFor("the counts to start over", func() (bool, any) {
 		var ids []string
 		require.NoError(s.t, s.db.Select(&ids, "SELECT DISTINCT topic_id FROM applied_offset"))
 		if slices.ContainsFunc(ids, func(id string) bool { return id != now }) {
@@ -41,14 +41,14 @@ func TestFoldParksWithoutAProgressRecord(t *testing.T) {
 	s.stopTopics(3)
 	p := s.run()
 	p.waitParked("likes/3 parked: partition 3 of the state table has no progress record",
-		"remedy: stop the processors, then: kudos topics apply")
+		"action: stop the processors, then: kudos topics apply")
 	s.othersGoOn(3, 1)
 	require.Equal(t, startsAt0(3), s.applyTopics())
 	s.waitExact(p)
 }
 
 // A missing committed offset is no disagreement: offsets expire.
-func TestFoldGoesOnWhenCommittedOffsetsHaveExpired(t *testing.T) {
+func TestFoldResumesWhenCommittedOffsetsHaveExpired(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
 	p.stop()
@@ -61,7 +61,7 @@ func TestFoldGoesOnWhenCommittedOffsetsHaveExpired(t *testing.T) {
 // Lost events are the cause even if the committed offset is wrong too: accepting the loss fixes that as well.
 func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	t.Parallel()
-	for name, reset := range map[string]bool{"alone": false, "and the offset is wrong": true} {
+	for name, reset := range map[string]bool{"only events lost": false, "and a wrong offset": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, p := busySystem(t)
@@ -73,19 +73,18 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 			}
 			p = s.run()
 			p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20",
-				"remedy: if the missing events are lost for good", "kudos rebuild --accept-loss")
+				"action: if the missing events are permanently lost", "kudos rebuild --accept-loss")
 			s.waitLikes(20, 0, 1, 3)
 			require.Equal(t, int64(10), s.counts()[postIn(2)].Likes)
 			p.stop()
 			s.startOver()
 			s.waitExact(s.run())
-			require.Equal(t, int64(5), s.counts()[postIn(2)].Likes, "of the events that are left")
+			require.Equal(t, int64(5), s.counts()[postIn(2)].Likes, "likes of the events that are left")
 		})
 	}
 }
 
-// The log is shorter than the part that was folded: Kafka lost its end, or somebody restored an older copy. Neither
-// leader epoch nor committed offset shows that.
+// Kafka lost the end of likes, or somebody restored an older copy: neither epoch nor committed offset shows that.
 func TestFoldParksPastTheEndOfLikes(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -100,15 +99,14 @@ func TestFoldParksPastTheEndOfLikes(t *testing.T) {
 	stand(right + 5)
 	p = s.run()
 	p.waitParked("likes/0 parked", fmt.Sprintf("offset %d is next, but likes/0 holds 0 to %d", right+5, right),
-		"remedy: if the missing events are lost for good", "kudos rebuild --accept-loss")
+		"action: if the missing events are permanently lost", "kudos rebuild --accept-loss")
 	p.stop()
 	stand(right)
 	s.produce(likes(100, 10)...) // more than the position was ahead: the oracle reads to there
 	s.waitExact(s.run())
 }
 
-// A partition may end with the commit marker of an event that was forwarded to it. Nothing is lost when retention
-// deletes the marker.
+// A partition may end with the commit marker of an event forwarded to it. Nothing is lost when retention deletes it.
 func TestFoldDoesNotMissMarkers(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -118,25 +116,25 @@ func TestFoldDoesNotMissMarkers(t *testing.T) {
 	forwarded := s.Records(schema.TopicLikes, 1)
 	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 1, -1))
 	require.Greater(t, s.Broker.PartitionInfo(schema.TopicLikes, 1).LogStartOffset,
-		forwarded[len(forwarded)-1].Offset+1, "a marker ends the log")
+		forwarded[len(forwarded)-1].Offset+1, "the log ends with a marker")
 	p = s.run()
 	p.waitReady()
 	s.produce(likes(200, 1)...)
 	s.waitExact()
 }
 
-func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
+func TestFoldParksAtRecreatedTopics(t *testing.T) {
 	t.Parallel()
 	const (
 		noProgress = "partition 2 of the state table has no progress record"
-		recreated  = "was deleted and created again since partition 2 was folded"
+		recreated  = "was deleted and recreated since partition 2 was folded"
 	)
 	likesTopic, state, updates := schema.TopicLikes, schema.TopicState, schema.TopicUpdates
 	for _, c := range []struct {
 		topics  []string
 		running bool // the processor, all the time
 		says    string
-		remedy  string
+		action  string
 	}{
 		{[]string{likesTopic}, false, "topic likes " + recreated, "kudos rebuild --accept-loss"},
 		{[]string{state}, false, noProgress, "kudos topics apply"},
@@ -162,7 +160,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 				s.recreate(c.topics...)
 				s.produce(likes(100, 2)...)
 			})
-			p.waitParked("likes/2 parked", c.says, "remedy: ", "stop the processors, then: "+c.remedy)
+			p.waitParked("likes/2 parked", c.says, "action: ", "stop the processors, then: "+c.action)
 			if slices.Contains(c.topics, updates) {
 				p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")
 			}
@@ -174,7 +172,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 }
 
 // With another partition count, other partitions own posts: everything must stop.
-func TestAnotherPartitionCountStopsEverything(t *testing.T) {
+func TestOtherPartitionCountStopsEverything(t *testing.T) {
 	t.Parallel()
 	all := []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}
 	for _, c := range []struct {
@@ -197,8 +195,8 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 			counts := s.counts()
 			_, err := s.adm.CreatePartitions(t.Context(), 2, c.topics...)
 			require.NoError(t, err)
-			says := []string{c.says + " partitions, the state table was made for 4",
-				"remedy: kudos topics repartition --set topics.partitions=6"}
+			says := []string{c.says + " partitions, but the state table was created for 4",
+				"action: kudos topics repartition --set topics.partitions=6"}
 			second := s.run()
 			second.waitParked(says...)
 			if c.running {
@@ -210,7 +208,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 }
 
 // The action that readiness names after topics have grown works while the processor waits for it.
-func TestTopicsThatHaveGrownAreFoldedOn(t *testing.T) {
+func TestFoldContinuesInGrownTopics(t *testing.T) {
 	t.Parallel()
 	for _, topics := range [][]string{
 		{schema.TopicLikes}, {schema.TopicState, schema.TopicTrendingLocalTable},
@@ -227,7 +225,7 @@ func TestTopicsThatHaveGrownAreFoldedOn(t *testing.T) {
 			s.react(100)
 			p.stop()
 			p = s.run()
-			p.waitParked("remedy: kudos topics repartition --set topics.partitions=6")
+			p.waitParked("action: kudos topics repartition --set topics.partitions=6")
 			s.grow(6)
 			p.waitReady()
 			s.checkExact(1)

@@ -20,7 +20,6 @@ func (agreeable) Say(string) error           { return nil }
 func (agreeable) Show(*audit.Report) error   { return nil }
 func (agreeable) Agree(string) (bool, error) { return true, nil }
 
-// rebuildOffsets runs `kudos rebuild --offsets`.
 func (s *system) rebuildOffsets() {
 	s.t.Helper()
 	o := rebuild.DefaultOptions()
@@ -45,9 +44,9 @@ func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 	for i, committed := range []int64{right + 5, right - 5} {
 		s.commit(0, committed)
 		p = s.run()
-		p.waitParked("likes/0 parked", fmt.Sprintf("state table stands at offset %d of likes/0, "+
+		p.waitParked("likes/0 parked", fmt.Sprintf("state table is at offset %d of likes/0, "+
 			"but the group has committed %d: like-updates agrees with the state table", right, committed),
-			"somebody reset the group, or Kafka committed a transaction in part", "remedy: stop the processors, "+
+			"the group's offsets were reset, or Kafka committed a transaction in part", "action: stop the processors, "+
 				"then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
@@ -57,7 +56,7 @@ func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 }
 
 // The action works on a cluster that is older than its retention.
-func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
+func TestRebuildOffsetsWhenLikesHasLostItsStart(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
 	for partition := range int32(partitions) {
@@ -68,7 +67,7 @@ func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
 		s.commit(0, committed)
 		p = s.run()
 		p.waitParked("likes/0 parked", fmt.Sprintf("but the group has committed %d", committed),
-			"remedy: stop the processors, then: kudos rebuild --offsets")
+			"action: stop the processors, then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
 		s.rebuildOffsets()
@@ -78,7 +77,7 @@ func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
 }
 
 // The action works after partitions were added: the state table cannot be rebuilt from likes alone.
-func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
+func TestRebuildOffsetsAfterARepartition(t *testing.T) {
 	t.Parallel()
 	s := newRepartitioned(t)
 	p := s.run()
@@ -96,7 +95,7 @@ func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	s.react(100)
 	p = s.run()
 	p.waitParked("likes/0 parked", "but the group has committed 1", "likes/5 parked", "but the group has committed 0",
-		"remedy: stop the processors, then: kudos rebuild --offsets")
+		"action: stop the processors, then: kudos rebuild --offsets")
 	p.stop()
 	s.rebuildOffsets()
 	p = s.run()
@@ -115,13 +114,13 @@ func TestFoldParksWhenTheStateTableIsBehind(t *testing.T) {
 	s.Write(devtest.UpdateRecord(0, 0, u))
 	s.commit(0, right+5)
 	p = s.run()
-	why := fmt.Sprintf("the group has committed %d and published up to %d: the state table was lost or went back",
+	why := fmt.Sprintf("the group has committed %d and published up to %d: the state table was lost or rewound",
 		right+5, right+5)
-	p.waitParked("likes/0 parked", why, "remedy: stop the processors, then: kudos rebuild --from-events")
+	p.waitParked("likes/0 parked", why, "action: stop the processors, then: kudos rebuild --from-events")
 	p.stop()
 	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 3, 5))
 	p = s.run()
-	p.waitParked("likes/0 parked", why, "remedy: stop the processors, delete like-updates, then: kudos topics "+
+	p.waitParked("likes/0 parked", why, "action: stop the processors, delete like-updates, then: kudos topics "+
 		"apply, and kudos rebuild --updates")
 	s.othersGoOn(0, 100)
 }

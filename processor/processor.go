@@ -52,7 +52,7 @@ func New(
 	}
 	applyOpts := foldOpts
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
-	foldOpts.Check, foldOpts.LossRemedy = table.CheckPartitions, table.ActionAcceptLoss
+	foldOpts.Check, foldOpts.LossAction = table.CheckPartitions, table.ActionAcceptLoss
 	foldOpts.Table = true
 	if opts.Standby {
 		p.standby = p.stores.Standby()
@@ -60,7 +60,7 @@ func New(
 	}
 	p.fold = stream.NewProcessor(foldOpts, workers.Fold, log)
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
-	applyOpts.CommitPositions, applyOpts.LossRemedy = true, table.ActionRebuild
+	applyOpts.CommitPositions, applyOpts.LossAction = true, table.ActionRebuild
 	p.apply = stream.NewProcessor(applyOpts, workers.Count, log)
 	reg.MustRegister(stream.NewCollector(p.fold, p.apply), store.NewCollector("processor", p.stores),
 		shardCollector{p.apply, db})
@@ -101,7 +101,7 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case errors.As(err, &refusal):
-			return fmt.Errorf("%w; run: %s", refusal, refusal.Remedy)
+			return fmt.Errorf("%w; run: %s", refusal, refusal.Action)
 		}
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
 		p.fold.NotYet(err)
@@ -139,17 +139,16 @@ type Workers struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	// FoldAtATime is the chunk size: how many events are folded before their records are sent. Kafka takes those while
+	// FoldChunk is the chunk size: how many events are folded before their records are sent. Kafka takes those while
 	// the next chunk is folded, all in one transaction. To be changed before the first worker is created, if at all.
-	FoldAtATime int
-	// Beside runs a function concurrently with the fold (fold_batch.go); by default in a goroutine. To be changed
-	// before the first worker is created, if at all.
-	Beside func(func()) (wait func())
+	FoldChunk int
+	// Concurrently runs a function concurrently with the fold, by default in a goroutine. Change it like FoldChunk.
+	Concurrently func(func()) (wait func())
 
 	buffers sync.Pool // of *recordBuffer
 }
 
-const foldAtATime = 25_000
+const foldChunk = 25_000
 
 // NewWorkers does no I/O. The caller owns stores and db; no store may have been created yet.
 func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Shards, log *slog.Logger,
@@ -158,7 +157,7 @@ func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Sh
 	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
 	return &Workers{
 		opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg),
-		FoldAtATime: foldAtATime, Beside: beside,
+		FoldChunk: foldChunk, Concurrently: concurrently,
 		buffers: sync.Pool{New: func() any { return &recordBuffer{} }},
 	}
 }

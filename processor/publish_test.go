@@ -46,7 +46,6 @@ func testProgress() schema.Progress {
 	}
 }
 
-// spell formats a record for people.
 func spell(t testing.TB, rec *kgo.Record) string {
 	where := fmt.Sprintf("%s/%d ", rec.Topic, rec.Partition)
 	switch rec.Topic {
@@ -86,14 +85,14 @@ func spell(t testing.TB, rec *kgo.Record) string {
 }
 
 // This is the wire format: changing it changes a contract.
-func TestWhatABatchPublishes(t *testing.T) {
-	home, other, away := foldtest.PostAt(2, 0), foldtest.PostAt(2, 1), foldtest.PostAt(3, 0)
-	require.Less(t, home, other)
+func TestOutputOfABatch(t *testing.T) {
+	owner, other, away := foldtest.PostAt(2, 0), foldtest.PostAt(2, 1), foldtest.PostAt(3, 0)
+	require.Less(t, owner, other)
 	region := schema.Region{'D', 'E'}
 	state := &foldtest.State{
-		Pair: map[fold.PairKey]schema.Pair{{PostID: home, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000,
+		Pair: map[fold.PairKey]schema.Pair{{PostID: owner, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000,
 			Offset: 20, SinceMs: 60_000, Region: region}},
-		Count: map[uint64]schema.Counts{home: {Likes: 10, Dislikes: 1}},
+		Count: map[uint64]schema.Counts{owner: {Likes: 10, Dislikes: 1}},
 	}
 	w := newTestFold(2)
 	value := func(user uint64, action string, timeMs int64) string {
@@ -102,14 +101,14 @@ func TestWhatABatchPublishes(t *testing.T) {
 	key := func(post uint64) string { return fmt.Sprint(post) }
 	out := publishBatch(t, w, state, kafka.Position{Offset: 111, Epoch: 4},
 		foldtest.Record(2, 100, key(other), value(9, "DISLIKE", 180_000)),
-		foldtest.Record(2, 101, key(home), value(5, "UNLIKE", 120_000)),
+		foldtest.Record(2, 101, key(owner), value(5, "UNLIKE", 120_000)),
 		foldtest.Record(2, 103, key(away), value(1, "LIKE", 7)),
 		foldtest.Record(2, 104, "k", "v", kgo.RecordHeader{Key: "h", Value: []byte("1")}),
 		foldtest.Record(2, 105, key(other), value(8, "LIKE", 180_001)),
 		foldtest.Record(2, 106, key(other), value(8, "UNLIKE", 180_002)),
-		foldtest.Record(2, 110, key(home), value(6, "LIKE", 240_000)),
+		foldtest.Record(2, 110, key(owner), value(6, "LIKE", 240_000)),
 	)
-	posts := strings.NewReplacer("HOME", key(home), "OTHER", key(other), "AWAY", key(away),
+	posts := strings.NewReplacer("HOME", key(owner), "OTHER", key(other), "AWAY", key(away),
 		"HEX", fmt.Sprintf("%02x", away), "CAUSE", string(w.classified[0].DeadLetters[0].Headers[1].Value))
 	want := posts.Replace(`
 latest-like-action-table/2 post OTHER user 9: reaction 2 time 180000 offset 100 since 180000 in US
@@ -129,7 +128,7 @@ likes.dlt/2 k = 76 h=1 kudos.error=CAUSE kudos.topic=likes kudos.partition=2 kud
 	require.Len(t, out.records, 11)
 	require.Equal(t, 6, out.state, "records for the local store")
 	require.Equal(t, 3, out.updates)
-	require.Equal(t, testProgress(), w.progress, "moves only after the commit")
+	require.Equal(t, testProgress(), w.progress, "it advances only after the commit")
 }
 
 func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
@@ -140,11 +139,11 @@ func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
 		"like-updates/2 _: seq 7, 0 likes 0 dislikes, up to 101",
 	}, []string{spell(t, out.records[0]), spell(t, out.records[1])})
-	require.Len(t, out.records, 3, "and the dead letter")
+	require.Len(t, out.records, 3, "including the dead letter")
 }
 
 // The records point into one buffer, which grows meanwhile.
-func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
+func TestLargeBatchDoesNotMixRecords(t *testing.T) {
 	const users = 20_000
 	w := newTestFold(2)
 	var records []*kgo.Record
@@ -172,7 +171,7 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 		}
 		var u schema.Update
 		require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
-		require.Equal(t, seq, u.Seq, "gapless")
+		require.Equal(t, seq, u.Seq, "without gaps")
 		seq++
 		require.LessOrEqual(t, len(u.Deltas), schema.MaxDeltas)
 		if string(rec.Key) == schema.ProgressKey {
@@ -190,16 +189,16 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	require.Len(t, sums, 7)
 	require.Equal(t, sums, stated)
 	require.Equal(t, seq, out.progress.NextSeq)
-	require.Equal(t, 7*3+1, out.updates, "some 2,857 deltas a post are three records each")
+	require.Equal(t, 7*3+1, out.updates, "about 2,857 deltas per post take three records")
 	require.Equal(t, 7+users+1, out.state, "pairs, counts and progress")
 }
 
 // Updates of a post with user buckets have their number.
-func TestUpdatesTellOfUserBuckets(t *testing.T) {
+func TestUpdatesNameUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(foldtest.Partitions, "42:16")
 	require.NoError(t, err)
 	user := uint64(1)
-	for layout.Home(42, user) != 2 {
+	for layout.PartitionOf(42, user) != 2 {
 		user++
 	}
 	w := newTestFold(2)
@@ -221,7 +220,7 @@ func TestUpdatesTellOfUserBuckets(t *testing.T) {
 }
 
 // Concurrent work of a failed batch ends with it: the next batch uses the same memory.
-func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
+func TestFailedBatchProducesNothingFurther(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
 	stores.BufferBytes = 1 << 20
 	defer stores.Close()
@@ -239,14 +238,14 @@ func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 		return schema.AppendPairKey(nil, foldtest.PostAt(2, 0), 1), []byte("no pair at all")
 	})
 	w := newTestFold(2)
-	w.FoldAtATime, w.store = 1, store
+	w.FoldChunk, w.store = 1, store
 	underWay := 0
-	w.Beside = func(f func()) func() {
+	w.Concurrently = func(f func()) func() {
 		underWay++
 		return sync.OnceFunc(func() { f(); underWay-- })
 	}
 	err := w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress, store: store.NewWrite()})
 	require.ErrorContains(t, err, "folding: ")
 	require.Zero(t, underWay)
-	require.Len(t, w.classified[1].Events, 1, "the second part was being judged")
+	require.Len(t, w.classified[1].Events, 1, "the second chunk was being classified")
 }

@@ -63,7 +63,7 @@ func (s *repartitioned) react(n int) {
 
 func (s *repartitioned) record(e schema.Event) *kgo.Record {
 	rec := record(e)
-	rec.Partition = s.layout.Home(e.PostID, e.UserID)
+	rec.Partition = s.layout.PartitionOf(e.PostID, e.UserID)
 	rec.Key = s.layout.AppendKey(nil, e.PostID, e.UserID)
 	return rec
 }
@@ -80,7 +80,7 @@ func (s *repartitioned) wanted() map[uint64]schema.Counts {
 func (s *repartitioned) waitCounted() {
 	s.t.Helper()
 	want := s.wanted()
-	s.waitFor("the counts", func() (bool, any) {
+	s.waitFor("the expected counts", func() (bool, any) {
 		have := s.counts()
 		return fmt.Sprint(have) == fmt.Sprint(want), have
 	})
@@ -92,7 +92,6 @@ func (s *repartitioned) options(count int32) repartition.Options {
 	return o
 }
 
-// repartition runs a repartition to its end, or until ctx ends.
 func (s *repartitioned) repartition(ctx context.Context, o repartition.Options) (*repartition.Result, error) {
 	db, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
@@ -118,17 +117,17 @@ func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 		table := s.checkTable(p)
 		require.Equal(s.t, layout, table.progress.Layout())
 		require.Equal(s.t, layouts, table.progress.Layouts)
-		require.False(s.t, table.progress.Moving)
+		require.False(s.t, table.progress.Migrating)
 		counts := map[uint64]schema.Counts{}
 		for key, pair := range table.pairs {
-			require.Equal(s.t, layout.Home(key.PostID, key.UserID), p, "%v is not at home", key)
+			require.Equal(s.t, layout.PartitionOf(key.PostID, key.UserID), p, "%v is in the wrong partition", key)
 			require.Equal(s.t, s.want[key].Action.Reaction(), pair.Reaction, "%v", key)
 			require.Equal(s.t, s.want[key].TimeMs, pair.TimeMs, "%v", key)
 			seen[key] = true
 			add(counts, key.PostID, audit.One(pair.Reaction))
 		}
 		for post, c := range table.counts {
-			require.Contains(s.t, layout.Homes(post), p, "counts of post %d", post)
+			require.Contains(s.t, layout.PartitionsOf(post), p, "counts of post %d", post)
 			require.Equal(s.t, counts[post], c, "post %d in partition %d", post, p)
 		}
 		for post, c := range counts {
@@ -144,8 +143,7 @@ func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 	}
 }
 
-// checkExact checks that everything is counted, MySQL included, after sending some events once more, which must change
-// nothing.
+// checkExact checks that all is counted, MySQL included, after sending some events again, which must change nothing.
 func (s *repartitioned) checkExact(layouts uint32) {
 	s.t.Helper()
 	s.waitCounted()
@@ -171,8 +169,7 @@ func (s *repartitioned) checkExact(layouts uint32) {
 	require.Equal(s.t, want, have)
 }
 
-// Partitions are added while writers still send events to the old ones: nothing is lost, nothing counts twice, and
-// everything ends up in its partition.
+// While writers still send to old partitions, nothing is lost or counted twice, and all ends up in its partition.
 func TestRepartition(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int32{8, 6} {
@@ -190,7 +187,7 @@ func TestRepartition(t *testing.T) {
 			require.Equal(t, count, result.To)
 			require.Positive(t, result.Posts)
 			require.Greater(t, result.Pairs, result.Posts)
-			require.Zero(t, result.Mended)
+			require.Zero(t, result.Repaired)
 			s.react(300) // by writers that do not know the new layout yet
 			s.layout, _ = schema.NewLayout(count, "")
 			s.waitCounted() // what was in flight has been forwarded
@@ -201,9 +198,9 @@ func TestRepartition(t *testing.T) {
 			s.checkExact(1)
 
 			_, err = s.repartition(t.Context(), s.options(count))
-			require.ErrorContains(t, err, fmt.Sprintf("there is nothing to do: %d partitions is what there are", count))
+			require.ErrorContains(t, err, fmt.Sprintf("there is nothing to do: there are already %d partitions", count))
 			_, err = s.repartition(t.Context(), s.options(count-1))
-			require.ErrorContains(t, err, "Kafka takes none away: set topics.partitions to")
+			require.ErrorContains(t, err, "Kafka cannot remove any: set topics.partitions to")
 			s.grow(2*count + 1) // and once more
 			s.checkExact(2)
 			report, err := s.tryTopics(s.layout)
@@ -220,7 +217,7 @@ func (s *repartitioned) changeTheirMinds(before map[fold.PairKey]schema.Event) {
 	s.t.Helper()
 	var records []*kgo.Record
 	for key, e := range before {
-		if s.want[key] != e || s.layout.Home(e.PostID, e.UserID) < partitions || len(records) == 40 {
+		if s.want[key] != e || s.layout.PartitionOf(e.PostID, e.UserID) < partitions || len(records) == 40 {
 			continue
 		}
 		if e.Action == schema.Like {
@@ -244,7 +241,7 @@ func TestRepartitionMovesNothingOver(t *testing.T) {
 	p.stop()
 	target := schema.Layout{Partitions: 6}
 	for key := range s.want {
-		from, to := s.layout.Home(key.PostID, key.UserID), target.Home(key.PostID, key.UserID)
+		from, to := s.layout.PartitionOf(key.PostID, key.UserID), target.PartitionOf(key.PostID, key.UserID)
 		if to < partitions && to != from {
 			s.Write(devtest.PairRecord(to, key.PostID, key.UserID, schema.Pair{Reaction: schema.Liked}))
 			_, err := s.repartition(t.Context(), s.options(6))
@@ -254,17 +251,16 @@ func TestRepartitionMovesNothingOver(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("no reaction moves from one of the partitions that there were to another one")
+	t.Fatal("no reaction moves between two of the old partitions")
 }
 
-// after selects the requests after the first n.
 func after(n int32) func(kmsg.Request) bool {
 	var seen atomic.Int32
 	return func(kmsg.Request) bool { return seen.Add(1) > n }
 }
 
 // A run may end anywhere, and the next one continues; in between nothing is folded, and every process says so.
-func TestRepartitionGoesOnWhereItWasStopped(t *testing.T) {
+func TestRepartitionResumesWhereItWasStopped(t *testing.T) {
 	t.Parallel()
 	s := newRepartitioned(t)
 	p := s.run(maxBatch(100))
@@ -295,13 +291,13 @@ func TestRepartitionGoesOnWhereItWasStopped(t *testing.T) {
 		switch i {
 		case 2: // a new processor finds that some topics have grown, not all
 			p = s.run(maxBatch(100))
-			p.waitParked("partitions, the state table was made for 4 (remedy: kudos topics repartition")
+			p.waitParked("partitions, but the state table was created for 4 (action: kudos topics repartition")
 			continue
 		case 3:
 			continue
 		}
 		p.waitParked("likes/0 parked: a repartition to 8 partitions has not ended; nothing is folded until it has",
-			"remedy: kudos topics repartition")
+			"action: kudos topics repartition")
 		require.Equal(t, stood, s.counts(), "stop %d", i)
 		eight := schema.Layout{Partitions: 8}
 		s.refuseTopics(eight, "a repartition to 8 partitions has not ended; finish it first: kudos topics repartition")

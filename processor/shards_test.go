@@ -52,17 +52,15 @@ func (s *sharded) likesOf(shard int, p int32) (n int64) {
 	return n
 }
 
-// positionsOf returns how many positions of a partition a shard has.
 func (s *sharded) positionsOf(shard int, p int32) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.dbs[shard].Get(&n, "SELECT COUNT(*) FROM applied_offset WHERE partition_id = ?", p))
 	return n
 }
 
-// waitCounted waits until the partitions of these shards are counted there.
 func (s *sharded) waitCounted(shards ...int) {
 	s.t.Helper()
-	s.waitFor("the likes of shards to be counted", func() (bool, any) {
+	s.waitFor("the likes of the shards to be counted", func() (bool, any) {
 		now := map[int32]int64{}
 		all := true
 		for _, shard := range shards {
@@ -90,7 +88,7 @@ func (s *sharded) requireApart() {
 }
 
 // An unavailable server parks its own partitions, which readiness and metrics show, and no others.
-func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
+func TestUnavailableServerParksOnlyItsOwnPartitions(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
 	p := s.run()
@@ -100,7 +98,7 @@ func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
 	for round := range uint64(2) {
 		away, there := int(round), 1-int(round)
 		stood := s.likesOf(away, int32(away))
-		s.proxies[away].SetAway(true)
+		s.proxies[away].SetUnavailable(true)
 		s.like(100*(round+1), 5)
 		s.waitCounted(there)
 		parked := func(shard int) []string {
@@ -115,7 +113,7 @@ func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
 		require.Zero(t, p.gauge("kudos_mysql_parked_partitions", fmt.Sprint(there)))
 		require.Equal(t, 2., p.gauge("kudos_parked_partitions", schema.GroupApply, "unavailable"))
 		require.Equal(t, stood, s.likesOf(away, int32(away)))
-		s.proxies[away].SetAway(false)
+		s.proxies[away].SetUnavailable(false)
 		s.waitCounted(0, 1)
 		p.waitReady()
 		require.Zero(t, p.gauge("kudos_mysql_parked_partitions", fmt.Sprint(away)))
@@ -128,7 +126,7 @@ func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
 }
 
 // With the same servers in another order, partitions would be counted in the wrong database.
-func TestAReorderedListOfShardsEndsTheProcessor(t *testing.T) {
+func TestReorderedShardsEndTheProcessor(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
 	s.mysql.Shards[0], s.mysql.Shards[1] = s.mysql.Shards[1], s.mysql.Shards[0]
@@ -136,7 +134,7 @@ func TestAReorderedListOfShardsEndsTheProcessor(t *testing.T) {
 	err := s.runToEnd()
 	var other *sql.ShardError
 	require.ErrorAs(t, err, &other)
-	require.ErrorContains(t, err, "this database is shard 1 of 2, but the settings name it as shard 0 of 2")
+	require.ErrorContains(t, err, "this database is shard 1 of 2, but the settings say that it is shard 0 of 2")
 	for _, db := range s.dbs {
 		var rows int
 		require.NoError(t, db.Get(&rows, "SELECT COUNT(*) FROM applied_offset"))
@@ -144,24 +142,23 @@ func TestAReorderedListOfShardsEndsTheProcessor(t *testing.T) {
 	}
 }
 
-// A server is unavailable during the check, and then turns out to be another one: its partitions park, and nothing is
-// counted there.
-func TestAServerThatComesBackAsAnotherOneParks(t *testing.T) {
+// A server is unavailable during the check and then is another one: its partitions park, and nothing is counted there.
+func TestReplacedServerParks(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
 	config := s.mysql
 	s.mysql.DSN = config.Shards[0]
 	again := s.throughProxy() // to the first server, at another address
 	s.mysql.DSN, s.mysql.Shards = "", []string{config.Shards[0], s.mysql.DSN}
-	again.SetAway(true)
+	again.SetUnavailable(true)
 	p := s.run()
 	s.like(1, 10)
 	s.waitCounted(0)
 	p.waitParked("like-updates/1 parked", "like-updates/3 parked", "shard 1 of 2")
-	again.SetAway(false)
-	p.waitParked("like-updates/1 parked", "this database is shard 0 of 2, but the settings name it as shard 1 of 2",
-		"remedy: "+sql.ShardRemedy)
-	s.waitFor("both to have that cause", func() (bool, any) {
+	again.SetUnavailable(false)
+	p.waitParked("like-updates/1 parked", "this database is shard 0 of 2, but the settings say that it is shard 1 of 2",
+		"action: "+sql.ShardAction)
+	s.waitFor("both to park with that cause", func() (bool, any) {
 		n := p.gauge("kudos_parked_partitions", schema.GroupApply, string(stream.CauseMySQL))
 		return n == 2, n
 	})

@@ -28,8 +28,7 @@ import (
 
 const (
 	partitions = foldtest.Partitions
-	// patience bounds every wait of a test.
-	patience = 60 * time.Second
+	patience   = 60 * time.Second // bounds every wait of a test
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +71,6 @@ func (s *system) newDatabase() (db *sqlx.DB) {
 
 func (s *system) migrate() { devtest.Migrate(s.t, s.mysql) }
 
-// instance is a running processor.
 type instance struct {
 	*processor.Processor
 	s      *system
@@ -100,7 +98,6 @@ func (s *system) newProcessor(change ...func(*processor.Options)) *instance {
 	return p
 }
 
-// run starts a processor.
 func (s *system) run(change ...func(*processor.Options)) *instance {
 	p := s.newProcessor(change...)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -113,7 +110,6 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 	return p
 }
 
-// runToEnd runs a processor that ends by itself, and returns its error.
 func (s *system) runToEnd() error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -134,7 +130,6 @@ func (p *instance) metric(name string, labels ...string) int {
 	return int(testrun.Metric(p.s.t, p.reg, name, labels...))
 }
 
-// gauge returns the value of a gauge.
 func (p *instance) gauge(name string, labels ...string) float64 {
 	p.s.t.Helper()
 	require.Len(p.s.t, testrun.Series(p.s.t, p.reg, name, labels...), 1, "%s of %v", name, labels)
@@ -147,17 +142,15 @@ func (p *instance) waitIdle() {
 	p.s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
 }
 
-// waitReady waits until all partitions are running.
 func (p *instance) waitReady() {
 	p.s.t.Helper()
 	devtest.WaitReady(p.s.t, p.Ready)
 }
 
-// waitRebalance waits until the group revokes the fold's partitions. The rebalance may still wait for batches in
-// flight.
+// waitRebalance waits until the group revokes the fold's partitions. The rebalance may still await batches in flight.
 func (p *instance) waitRebalance() {
 	p.s.t.Helper()
-	p.waitParked("group " + schema.GroupFold + ": waits for its group to assign partitions")
+	p.waitParked("group " + schema.GroupFold + ": waiting for the group to assign partitions")
 }
 
 // waitParked waits until the readiness error contains all of the words.
@@ -177,7 +170,6 @@ func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	})
 }
 
-// waitLikes waits until the posts of these partitions have n likes each.
 func (s *system) waitLikes(n int64, partitions ...int32) {
 	s.t.Helper()
 	s.waitFor("likes to be counted", func() (bool, any) {
@@ -189,8 +181,7 @@ func (s *system) waitLikes(n int64, partitions ...int32) {
 // throughProxy makes all processors that start later use MySQL through a proxy.
 func (s *system) throughProxy() *mysqlproxy.Proxy { return testrun.ProxyMySQL(s.t, &s.mysql.DSN) }
 
-// produce writes to likes (or the topic of a record), to the partitions that the records name, in one batch per
-// partition if they fit.
+// produce writes to likes or the record's topic, to the records' partitions, in one batch each if they fit.
 func (s *system) produce(records ...*kgo.Record) {
 	cl := s.NewClient(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)), kgo.ManualFlushing(),
@@ -212,13 +203,11 @@ func record(e schema.Event) *kgo.Record {
 	}
 }
 
-// like returns a like of a post of the partition.
 func like(partition int32, user uint64) schema.Event {
 	return schema.Event{PostID: postIn(partition), UserID: user, Action: schema.Like, TimeMs: 1e12,
 		Region: schema.Region{'U', 'S'}}
 }
 
-// postIn returns a post of the partition.
 func postIn(partition int32) uint64 { return foldtest.PostAt(partition, 0) }
 
 // likes returns likes of n users, starting with from, in each partition.

@@ -43,7 +43,7 @@ func (k *beatingKafka) Request(_ context.Context, req kmsg.Request) (kmsg.Respon
 }
 
 // A mismatch is damage only if no other process can have caused it.
-func TestATakeoverIsNoDamage(t *testing.T) {
+func TestTakeoverIsNotDamage(t *testing.T) {
 	t.Parallel()
 	t.Run(schema.GroupFold, foldIsTakenOver)
 	t.Run(schema.GroupApply, countIsTakenOver)
@@ -54,19 +54,18 @@ func foldIsTakenOver(t *testing.T) {
 	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{ID: "a", Kafka: broker, Timeout: 1e9},
 		slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.Fence(t.Context()))
-	damage := stream.Park(stream.CauseState, "mend it", "the state table went back")
-	require.Equal(t, error(damage), w.ifStillOwned(t.Context(), damage), "ours")
+	damage := stream.Park(stream.CauseState, "fix it", "the state table was rewound")
+	require.Equal(t, error(damage), w.ifStillOwned(t.Context(), damage), "still owned")
 	broker.code = kerr.UnknownMemberID.Code
-	require.ErrorIs(t, w.ifStillOwned(t.Context(), damage), kafka.ErrFenced, "taken")
+	require.ErrorIs(t, w.ifStillOwned(t.Context(), damage), kafka.ErrFenced, "taken over")
 	broker.code, broker.err = 0, errors.New("connection reset by peer")
 	var park *stream.ParkError
 	err := w.ifStillOwned(t.Context(), damage)
-	require.ErrorIs(t, err, broker.err, "not known")
-	require.False(t, errors.As(err, &park), "not known")
+	require.ErrorIs(t, err, broker.err, "ownership unknown")
+	require.False(t, errors.As(err, &park), "ownership unknown")
 }
 
-// countIsTakenOver: a process that was unavailable returns to a position that its successor has moved. It resumes
-// there, parks nothing, and nothing counts twice.
+// countIsTakenOver: a process returns to a position that its successor moved. It resumes there; nothing counts twice.
 func countIsTakenOver(t *testing.T) {
 	k := devtest.NewKafka(t)
 	require.NoError(t, k.Broker.CreateTopic(schema.TopicUpdates, 1, nil))
@@ -106,9 +105,9 @@ func countIsTakenOver(t *testing.T) {
 	// It was idle meanwhile.
 	require.NoError(t, successor.Process(t.Context(), like(1)))
 	away.checked = time.Time{}
-	goesOn(away, away.Process(t.Context(), &stream.Batch{}), "MySQL stands at offset 2 of like-updates/0, not at 1", 2)
+	goesOn(away, away.Process(t.Context(), &stream.Batch{}), "MySQL is at offset 2 of like-updates/0, not at 1", 2)
 	third := like(2)
-	require.NoError(t, away.Process(t.Context(), third), "and takes it back")
+	require.NoError(t, away.Process(t.Context(), third), "the first worker takes it back")
 	goesOn(successor, successor.Process(t.Context(), third), "the position in MySQL has moved", 3)
 	var likes int
 	require.NoError(t, raw.Get(&likes, "SELECT `count` FROM like_count WHERE post_id = 7"))

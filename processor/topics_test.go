@@ -28,7 +28,6 @@ func (s *system) tryTopics(layout schema.Layout) (*topics.Report, error) {
 	return topics.Apply(s.t.Context(), s.Options, layout, 1, s.log)
 }
 
-// applyTopics runs `kudos topics apply` and returns its report.
 func (s *system) applyTopics() []string {
 	s.t.Helper()
 	report, err := s.tryTopics(fourPartitions)
@@ -53,7 +52,6 @@ func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
 
 func (s *system) checkTopics(replicas int16) []string { return s.checkLayout(fourPartitions, replicas) }
 
-// newTopics returns a broker with new topics.
 func newTopics(t testing.TB) *system {
 	s := newBroker(t)
 	s.applyTopics()
@@ -73,7 +71,7 @@ func startsAt0(partitions ...int32) (lines []string) {
 func TestTopicsAreMade(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.Len(t, s.checkTopics(1), 9, "each topic is missed: %v", s.checkTopics(1))
+	require.Len(t, s.checkTopics(1), 9, "each topic is reported missing: %v", s.checkTopics(1))
 	var created []string
 	for _, name := range strings.Fields("likes latest-like-action-table like-updates likes.dlt " +
 		"trending trending-local trending-local-table trending-table") {
@@ -92,7 +90,7 @@ func TestTopicsAreMade(t *testing.T) {
 		require.Len(t, s.Broker.PartitionInfos(want.Name), int(want.Partitions))
 	}
 
-	require.Empty(t, s.applyTopics(), "a second time there is nothing to do")
+	require.Empty(t, s.applyTopics(), "the second run does nothing")
 }
 
 func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
@@ -123,7 +121,7 @@ func (s *system) configure(topic, key, value string) {
 	require.NoError(s.t, err)
 }
 
-func TestChangedSettingsAreToldAndSetBack(t *testing.T) {
+func TestChangedSettingsAreReportedAndRestored(t *testing.T) {
 	t.Parallel()
 	s := newTopics(t)
 	want := []string{}
@@ -181,7 +179,7 @@ func (s *system) stopTopics(partition int32) {
 }
 
 // `kudos topics apply` was interrupted, or the state table was lost.
-func TestCheckTellsPartitionsWithoutProgress(t *testing.T) {
+func TestCheckReportsPartitionsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
 	s.stopTopics(2)
@@ -193,7 +191,7 @@ func TestCheckTellsPartitionsWithoutProgress(t *testing.T) {
 	require.Empty(t, s.checkTopics(1))
 }
 
-func TestCheckTellsEachDifference(t *testing.T) {
+func TestCheckReportsEachDifference(t *testing.T) {
 	t.Parallel()
 	s := newTopics(t)
 	require.NoError(t, s.Broker.DeleteTopic(schema.TopicDLT))
@@ -201,7 +199,7 @@ func TestCheckTellsEachDifference(t *testing.T) {
 	s.applyTopics()
 	_, err := s.adm.CreatePartitions(t.Context(), 1, schema.TopicUpdates)
 	require.NoError(t, err)
-	require.Equal(t, []string{"topic like-updates has 5 partitions, it must have 4"}, s.checkTopics(1))
+	require.Equal(t, []string{"topic like-updates has 5 partitions but must have 4"}, s.checkTopics(1))
 	require.Contains(t, strings.Join(s.checkTopics(3), "\n"), "topic likes has replication factor 1, not 3; reassign")
 }
 
@@ -209,13 +207,13 @@ func TestTopicsApplyChangesNoPartitionCount(t *testing.T) {
 	t.Parallel()
 	s := newTopics(t)
 	s.refuseTopics(schema.Layout{Partitions: 8},
-		"the state table has 4 partitions, not 8, and a partition count decides "+
-			"where a post lives: to add partitions, run `kudos topics repartition`; or set topics.partitions to 4")
-	s.refuseTopics(schema.Layout{Partitions: 3}, "Kafka takes none away: set topics.partitions to 4")
+		"the state table has 4 partitions, not 8, and the partition count determines "+
+			"where a post is stored: to add partitions, run `kudos topics repartition`; or set topics.partitions to 4")
+	s.refuseTopics(schema.Layout{Partitions: 3}, "Kafka cannot remove any: set topics.partitions to 4")
 	buckets, err := schema.NewLayout(partitions, "42:16")
 	require.NoError(t, err)
-	s.refuseTopics(buckets, "the state table has the user buckets [], and topics.user_buckets are [42:16]: "+
-		"they decide where a reaction lives; to change them, run `kudos topics repartition`")
+	s.refuseTopics(buckets, "the state table has the user buckets [], but topics.user_buckets is [42:16]: "+
+		"they determine the partition of a reaction; to change them, run `kudos topics repartition`")
 	require.Len(t, s.Broker.PartitionInfos(schema.TopicLikes), partitions)
 }
 
@@ -234,20 +232,20 @@ func TestProgressIsNotTouchedOnceWritten(t *testing.T) {
 	require.NoError(t, p.Ready())
 }
 
-func TestUpdatesWithoutStateAreRefused(t *testing.T) {
+func TestUpdatesWithoutStateAreRejected(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
 	p.stop()
 	s.recreate(schema.TopicState)
 	s.refuseTopics(fourPartitions, "like-updates/0 has records but latest-like-action-table/0 has none: "+
-		"the state table was lost; `kudos rebuild --from-events` makes it anew if likes still has its start")
+		"the state table was lost; `kudos rebuild --from-events` rebuilds it if likes still has all events")
 	for _, info := range s.Broker.PartitionInfos(schema.TopicState) {
 		require.Zero(t, info.HighWatermark, "nothing was written")
 	}
 }
 
 // An earlier `topics apply` died before its commit: aborted records do not count.
-func TestWhatWasAbortedDoesNotCount(t *testing.T) {
+func TestAbortedRecordsDoNotCount(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
 	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(1)})
@@ -264,16 +262,16 @@ func TestWhatWasAbortedDoesNotCount(t *testing.T) {
 	require.Equal(t, startsAt0(1, 2, 3), s.applyTopics())
 }
 
-func TestAClusterThatIsTooOldIsRefused(t *testing.T) {
+func TestOldClusterIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t, kfake.MaxVersions(kversion.V3_8_0()))
-	const remedy = "kafka-features.sh"
-	s.refuseTopics(fourPartitions, remedy)
+	const action = "kafka-features.sh"
+	s.refuseTopics(fourPartitions, action)
 	require.Nil(t, s.Broker.TopicInfo(schema.TopicLikes))
-	require.Contains(t, s.checkTopics(1)[0], remedy)
+	require.Contains(t, s.checkTopics(1)[0], action)
 	s.mysql = sql.DefaultOptions()
 	s.mysql.DSN = "user@tcp(127.0.0.1:1)/none"
-	require.ErrorContains(t, s.runToEnd(), remedy)
+	require.ErrorContains(t, s.runToEnd(), action)
 }
 
 // addFirstProgress does what `kudos topics repartition` does for a partition that it has added.
@@ -300,16 +298,16 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 		s, inits := empty(t)
 		require.NoError(t, s.addFirstProgress(partition))
 		require.NotZero(t, inits.Hits())
-		require.True(t, s.progress(partition).Moving)
+		require.True(t, s.progress(partition).Migrating)
 	})
-	t.Run("there before", func(t *testing.T) {
+	t.Run("already written", func(t *testing.T) {
 		t.Parallel()
 		s, inits := empty(t)
 		s.produce(something())
 		before := s.Broker.PartitionInfo(schema.TopicState, partition)
 		require.NoError(t, s.addFirstProgress(partition))
 		require.Equal(t, before, s.Broker.PartitionInfo(schema.TopicState, partition), "nothing was written")
-		require.Zero(t, inits.Hits(), "whoever folds it is not fenced")
+		require.Zero(t, inits.Hits(), "its owner is not fenced")
 	})
 	t.Run("written just before the fence", func(t *testing.T) {
 		t.Parallel()
@@ -324,9 +322,9 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 			return nil, nil, false
 		})
 		require.NoError(t, s.addFirstProgress(partition))
-		require.True(t, once.Load(), "it was found empty at first")
+		require.True(t, once.Load(), "it was empty at first")
 		last, err := table.LastProgress(t.Context(), s.Client, partition)
 		require.NoError(t, err)
-		require.Nil(t, last, "of who fences, only what the fenced one left counts")
+		require.Nil(t, last, "it writes nothing after what the fenced owner left")
 	})
 }

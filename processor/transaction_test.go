@@ -53,10 +53,10 @@ func (s *system) folded() int64 {
 func TestABatchIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]ending{
-		"committed":                      goOn,
-		"lost before it was committed":   cut,
-		"lost after it was committed":    doneAndCut,
-		"committed and told to be wrong": doneAndNo,
+		"committed":                        goOn,
+		"lost before it was committed":     cut,
+		"lost after it was committed":      doneAndCut,
+		"committed but reported as failed": doneAndNo,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ func TestABatchIsOneTransaction(t *testing.T) {
 			h.release(how)
 			s.waitExact()
 			after := s.seen()
-			require.Equal(t, 2*5, after[schema.TopicLikes], "one of each batch is forwarded")
+			require.Equal(t, 2*5, after[schema.TopicLikes], "one event of each batch is forwarded")
 			require.Equal(t, 2, after[schema.TopicDLT])
 			require.Equal(t, offset+4, s.folded())
 			p.waitReady()
@@ -96,9 +96,8 @@ func TestABatchIsOneTransaction(t *testing.T) {
 }
 
 // Whichever step of a transaction fails, once or a few times: the batch is repeated, and nothing remains of the failed
-// attempt. (A store that was written before the commit would take the second attempt for a repetition, and lose the
-// counts.)
-func TestAFailedStepLeavesNoTrace(t *testing.T) {
+// attempt. (A store written before the commit would take the second attempt for a repetition, and lose the counts.)
+func TestFailedStepLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run()
@@ -146,7 +145,7 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 		s.produce(mixedBatch(user)...)
 		s.produce(likes(user, 2)...)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		require.NoError(t, h.Wait(ctx, max(1, f.Count)), "%s: waiting for it", what)
+		require.NoError(t, h.Wait(ctx, max(1, f.Count)), "%s: waiting for the fault", what)
 		cancel()
 		s.waitExact(p)
 	}
@@ -161,7 +160,7 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 }
 
 // A fenced worker gives up at once and does not return by itself: initializing again would fence the rightful owner.
-func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
+func TestFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run()
@@ -179,7 +178,7 @@ func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	s.produce(likes(3, 1)...)
 	s.waitLikes(3, 0, 1, 3)
 	require.Equal(t, int64(1), s.counts()[postIn(2)].Likes)
-	require.Zero(t, inits.Hits(), "initialisations after the fencing")
+	require.Zero(t, inits.Hits(), "initializations after the fencing")
 	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupFold, "fenced"))
 	// A second processor makes the group assign the partitions again.
 	s.run()
@@ -188,7 +187,7 @@ func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 }
 
 // Without work there are no transactions, nothing is written anywhere, and there is no lag.
-func TestAnIdleSystemIsQuiet(t *testing.T) {
+func TestIdleSystemIsQuiet(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run(func(o *processor.Options) { o.SessionTimeout = 10 * time.Second }) // a heartbeat every 2 s

@@ -66,8 +66,7 @@ func (p *Producer) identify(r *http.Request) (caller, error) {
 	return caller{anybody: true}, nil
 }
 
-// identifyByHeader trusts a header from the addresses of the gateway. The gateway has to authenticate the user, and to
-// remove the header from what clients send.
+// identifyByHeader trusts the gateway to authenticate the user, and to remove the header from what clients send.
 func (p *Producer) identifyByHeader(r *http.Request) (caller, error) {
 	// A 401 must have a challenge, although no client can act on this one.
 	fail := func(format string, args ...any) (caller, error) {
@@ -79,17 +78,16 @@ func (p *Producer) identifyByHeader(r *http.Request) (caller, error) {
 	header := p.options.AuthHeader
 	given := r.Header.Values(header)
 	if len(given) != 1 {
-		return fail("the gateway sends %d headers %s, not one", len(given), header)
+		return fail("the gateway sent %d %s headers instead of one", len(given), header)
 	}
 	user, ok := parseUser(given[0])
 	if !ok {
-		return fail("the header %s is no user id: a whole number above 0 of 64 bits, without leading zeros", header)
+		return fail("the header %s is not a user id: a 64-bit integer above 0, without leading zeros", header)
 	}
 	return caller{user: user}, nil
 }
 
-// parseUser parses the user id of a credential. Only the canonical form is valid, so that no two names at the
-// authenticator are the same user here.
+// parseUser accepts only the canonical form, so that no two names at the authenticator are the same user here.
 func parseUser(text string) (uint64, bool) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	return id, err == nil && id > 0 && strconv.FormatUint(id, 10) == text
@@ -98,15 +96,14 @@ func parseUser(text string) (uint64, bool) {
 // action serves an authenticated request, or returns the problem to answer with.
 type action func(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem
 
-// authenticated applies the rate limit of the client's address, then checks credentials, before the request's body is
-// read.
+// authenticated applies the rate limit of the client's address, then checks credentials, before the body is read.
 func (p *Producer) authenticated(do action) http.HandlerFunc {
 	return p.failing(func(w http.ResponseWriter, r *http.Request) *problem.Problem {
 		if wait := p.addressRate.take(subscriberOf(p.proxies.clientOf(r))); wait > 0 {
 			p.metrics.refused.WithLabelValues(refusedAddressRate).Inc()
 			retryIn(w, wait)
 			return unwritten(rateLimited(
-				"requests come from this address faster than %g a second", p.options.AddressRate))
+				"requests from this address exceed the rate limit of %g per second", p.options.AddressRate))
 		}
 		who, err := p.identify(r)
 		var unknown *authError
@@ -115,10 +112,10 @@ func (p *Producer) authenticated(do action) http.HandlerFunc {
 			p.metrics.refused.WithLabelValues(refusedUnauthenticated).Inc()
 			w.Header().Set("WWW-Authenticate", unknown.challenge)
 			return unwritten(problem.New(http.StatusUnauthorized, "unauthenticated",
-				"It is not known who asks", "%s", unknown.detail))
+				"Authentication required", "%s", unknown.detail))
 		case err != nil:
 			return unwritten(problem.New(http.StatusServiceUnavailable, "keys-unavailable",
-				"Tokens cannot be verified now", "%v", err))
+				"Token verification unavailable", "%v", err))
 		}
 		return do(w, r, who)
 	})
@@ -128,7 +125,7 @@ func (p *Producer) authenticated(do action) http.HandlerFunc {
 func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait time.Duration) {
 	if !who.actsFor(e.UserID) {
 		p.metrics.refused.WithLabelValues(refusedForbidden).Inc()
-		detail := fmt.Sprintf("is %d, and the request is user %d's, who can act for nobody else", e.UserID, who.user)
+		detail := fmt.Sprintf("is %d, but the caller is user %d, who can act only for themselves", e.UserID, who.user)
 		return &fieldError{Field: "user_id", Reason: reasonForbidden, Detail: detail}, 0
 	}
 	if who.service {
@@ -136,13 +133,12 @@ func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait
 	}
 	if wait := p.userRate.take(e.UserID); wait > 0 {
 		p.metrics.refused.WithLabelValues(refusedUserRate).Inc()
-		detail := fmt.Sprintf("is %d, whose likes come faster than %g a second", e.UserID, p.options.UserRate)
+		detail := fmt.Sprintf("is %d, who is above the rate limit of %g per second", e.UserID, p.options.UserRate)
 		return &fieldError{Field: "user_id", Reason: reasonRateLimited, Detail: detail}, wait
 	}
 	return nil, 0
 }
 
-// retryIn sets Retry-After, in whole seconds.
 func retryIn(w http.ResponseWriter, wait time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }

@@ -12,7 +12,6 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// behindGateway trusts connections from this machine.
 func behindGateway(o *Options) {
 	o.Auth, o.AuthTrustedCIDRs = AuthGateway, []string{"127.0.0.0/8", "::1"}
 }
@@ -31,31 +30,29 @@ func TestGateway(t *testing.T) {
 		}
 		ask("POST", likes, fmt.Sprintf(`{"user_id":"%d"}`, user)).Require(status)
 	}
-	const detail = "is 8, and the request is user 9's, who can act for nobody else; nothing of it was written"
+	const detail = "is 8, but the caller is user 9, who can act only for themselves; nothing was written"
 	ask("PUT", "/v1/posts/7/likes/8", "").RequireJSON(http.StatusForbidden, apikit.Problem(403, "forbidden",
-		"Not in the name of another user", "user_id "+detail,
+		"Not allowed to act for another user", "user_id "+detail,
 		apikit.Errors(apikit.FieldError("user_id", "forbidden", detail))))
 	r.consume(5)
 	r.requireCount(6, "refused_total", "kind", "forbidden")
 	r.requireCount(6, "rejected_total", "reason", "forbidden")
 }
 
-// A header that is not exactly one user id, in canonical form, does not authenticate.
 func TestGatewayNamesOneUser(t *testing.T) {
 	r := start(t, behindGateway)
 	for _, bad := range []string{"", "0", "09", "+9", "-9", "9.0", "me", "9,8", "18446744073709551616"} {
-		a := requireUnauthenticated(r.put(like, "X-User-Id", bad), "is no user id")
+		a := requireUnauthenticated(r.put(like, "X-User-Id", bad), "is not a user id")
 		require.Equal(t, `Gateway realm="kudos"`, a.Header.Get("WWW-Authenticate"))
 	}
-	requireUnauthenticated(r.put(like), "sends 0 headers X-User-Id, not one")
+	requireUnauthenticated(r.put(like), "sent 0 X-User-Id headers instead of one")
 	twice := r.Dial("PUT " + like + " HTTP/1.1\r\nHost: x\r\nX-User-Id: 9\r\nx-user-id: 8\r\n\r\n")
-	requireUnauthenticated(apikit.ReadFrom(t, twice), "sends 2 headers X-User-Id, not one")
+	requireUnauthenticated(apikit.ReadFrom(t, twice), "sent 2 X-User-Id headers instead of one")
 	r.requireCount(11, "refused_total", "kind", "unauthenticated")
 	require.Zero(t, r.written())
 }
 
-// A client outside the gateway's networks is not authenticated, whatever it sends.
-func TestHeaderFromElsewhereIsNotBelieved(t *testing.T) {
+func TestGatewayHeaderFromElsewhereIsIgnored(t *testing.T) {
 	r := start(t, func(o *Options) {
 		behindGateway(o)
 		o.AuthTrustedCIDRs, o.TrustedProxies = []string{"10.1.0.0/16"}, []string{"127.0.0.1"}
@@ -74,13 +71,13 @@ func TestHeaderFromElsewhereIsNotBelieved(t *testing.T) {
 }
 
 // Lines for other users are rejected one by one. The batch is rejected only if all its lines are.
-func TestBatchInTheNameOfOthers(t *testing.T) {
+func TestBatchOnBehalfOfOtherUsers(t *testing.T) {
 	r := start(t, behindGateway)
 	post := func(lines ...string) apikit.Answer { return r.postLinesAs([]string{"X-User-Id", "9"}, "", lines...) }
 	b := decodeBatch(post(line(7, 9), line(7, 8), `{}`, line(7, 9)), 2, 2, 0)
 	require.NotNil(t, b.Lines[0].Offset)
 	require.Equal(t, answeredLine{Line: 2, Field: "user_id", Reason: "forbidden",
-		Detail: "is 8, and the request is user 9's, who can act for nobody else"}, b.Lines[1])
+		Detail: "is 8, but the caller is user 9, who can act only for themselves"}, b.Lines[1])
 	require.Equal(t, "zero_id", b.Lines[2].Reason)
 	require.NotNil(t, b.Lines[3].Offset)
 	require.NotEqual(t, *b.Lines[0].Offset, *b.Lines[3].Offset)
@@ -91,20 +88,18 @@ func TestBatchInTheNameOfOthers(t *testing.T) {
 	r.consume(2)
 }
 
-// The zero caller, which should never occur, acts for nobody.
 func TestZeroCallerActsForNobody(t *testing.T) {
 	require.False(t, caller{}.actsFor(9))
 	require.True(t, caller{user: 9}.actsFor(9))
 	require.True(t, caller{anybody: true}.actsFor(9))
 }
 
-// A user above the rate has to wait, as Retry-After says; others do not.
 func TestUserRate(t *testing.T) {
 	r, clock := startWithClock(t, func(o *Options) { o.UserRate, o.UserBurst = 0.5, 2 })
 	r.put(like).Require(accepted)
 	r.Send("DELETE", like, "").Require(accepted)
-	const detail = "is 9, whose likes come faster than 0.5 a second; nothing of it was written"
-	r.put("/v1/posts/8/likes/9").RequireJSON(429, apikit.Problem(429, "rate-limited", "Too fast",
+	const detail = "is 9, who is above the rate limit of 0.5 per second; nothing was written"
+	r.put("/v1/posts/8/likes/9").RequireJSON(429, apikit.Problem(429, "rate-limited", "Rate limit exceeded",
 		"user_id "+detail, apikit.Errors(apikit.FieldError("user_id", "rate_limited", detail)))).
 		RequireHeader("Retry-After", "2")
 	r.put("/v1/posts/8/likes/10").Require(accepted)
@@ -133,7 +128,7 @@ func TestUserRateInABatch(t *testing.T) {
 }
 
 // Forbidden events do not count for the named user. A service has no user rate.
-func TestWhomTheUserRateHolds(t *testing.T) {
+func TestUserRateAppliesToCallers(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.UserRate, o.UserBurst = 0.001, 1 })
 	user, service := key.token(t, nil), key.serviceToken(t)
@@ -160,7 +155,7 @@ func TestAddressRate(t *testing.T) {
 	from("192.0.2.1", "X-User-Id", "8").Require(http.StatusForbidden)
 	from("192.0.2.1", "X-User-Id", "9").Require(accepted)
 	requireRefused(from("192.0.2.1", "X-User-Id", "9"), 429, "rate-limited",
-		"requests come from this address faster than 1 a second").RequireHeader("Retry-After", "1")
+		"requests from this address exceed the rate limit of 1 per second").RequireHeader("Retry-After", "1")
 	from("10.1.2.3, 192.0.2.1", "X-User-Id", "9").Require(429) // what the client wrote itself does not count
 	from("192.0.2.2", "X-User-Id", "9").Require(accepted)
 	clock.advance(time.Second)
@@ -169,8 +164,7 @@ func TestAddressRate(t *testing.T) {
 	r.consume(3)
 }
 
-// A limiter's memory is bounded: it evicts the least recently used bucket.
-func TestLimiterForgets(t *testing.T) {
+func TestLimiterDropsIdleBuckets(t *testing.T) {
 	l := newLimiter[int](0.001, 1, 3)
 	l.now = func() time.Time { return time.Unix(1, 0) }
 	for key := range 1000 {
@@ -183,7 +177,6 @@ func TestLimiterForgets(t *testing.T) {
 	require.Zero(t, l.take(996))
 }
 
-// The client is what our outermost trusted proxy reports; what comes before that does not count.
 func TestClientOf(t *testing.T) {
 	proxies, err := parseNetworks([]string{"10.0.0.0/8", "2001:db8:1::/48", "127.0.0.1"})
 	require.NoError(t, err)
@@ -239,6 +232,6 @@ func TestParseNetworks(t *testing.T) {
 	}
 	for _, bad := range []string{"", "10.0.0.0/33", "10.0.0", "example.com", "fe80::1%eth0", "10.0.0.1:80"} {
 		_, err := parseNetworks([]string{"10.0.0.0/8", bad})
-		require.ErrorContains(t, err, fmt.Sprintf("%q is no network", bad))
+		require.ErrorContains(t, err, fmt.Sprintf("%q is not a network", bad))
 	}
 }

@@ -8,10 +8,8 @@ import (
 	"strings"
 )
 
-// networks are address prefixes.
 type networks []netip.Prefix
 
-// parseNetworks parses prefixes (10.0.0.0/8) and single addresses.
 func parseNetworks(texts []string) (networks, error) {
 	var n networks
 	for _, text := range texts {
@@ -19,7 +17,7 @@ func parseNetworks(texts []string) (networks, error) {
 		if err != nil {
 			addr, err := netip.ParseAddr(text)
 			if err != nil || addr.Zone() != "" {
-				return nil, fmt.Errorf("%q is no network, as 10.0.0.0/8 or 2001:db8::/32, and no address", text)
+				return nil, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or 2001:db8::/32, or an address", text)
 			}
 			addr = addr.Unmap()
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
@@ -54,8 +52,7 @@ func (n networks) clientOf(r *http.Request) netip.Addr {
 	return client
 }
 
-// parseAddr parses an address with or without a port, as Go and proxies write it. Anything else gives the zero Addr,
-// which is in no network.
+// parseAddr parses an address, with or without a port. Anything else gives the zero Addr, which is in no network.
 func parseAddr(text string) netip.Addr {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return at.Addr().Unmap().WithZone("")
@@ -67,8 +64,7 @@ func parseAddr(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// subscriberOf returns the part of an address that identifies one client: all of an IPv4 address, and the /64 of an
-// IPv6 address, in which a client can use any.
+// subscriberOf identifies one client: by an IPv4 address, or by the /64 in which an IPv6 client can use any address.
 func subscriberOf(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr

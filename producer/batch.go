@@ -11,8 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// batchResult is the response to a batch. If no line was accepted, or Kafka did not acknowledge all, it is part of a
-// problem.
+// batchResult answers a batch. If no line was accepted, or Kafka did not acknowledge all, it is part of a problem.
 type batchResult struct {
 	Accepted int `json:"accepted"` // acknowledged by Kafka
 	Rejected int `json:"rejected"` // not events, or not the caller's to send
@@ -50,7 +49,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	}
 	shown := r.URL.Query().Get("lines")
 	if !slices.Contains([]string{"", "all", "errors"}, shown) {
-		detail := "is neither all nor errors"
+		detail := "must be all or errors"
 		errs = append(errs, fieldError{Field: "lines", Reason: problem.UnknownValue, Detail: detail})
 	}
 	if len(errs) > 0 {
@@ -61,7 +60,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 		return unwritten(problem.UnreadBody(err, p.options.MaxBatchBytes))
 	}
 	if !p.batches.TryAcquire(1) {
-		return tooManyRequests("as many batches are in hand as the producer takes")
+		return tooManyRequests("the limit of concurrent batches is reached")
 	}
 	defer p.batches.Release(1)
 	if prob := p.takeSlot(); prob != nil {
@@ -74,7 +73,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	case !ok:
 		return unwritten(problem.TooLarge("the batch has more than %d lines", p.options.MaxBatchLines))
 	case len(lines) == 0:
-		return problem.InvalidRequest(fieldError{Field: "body", Reason: problem.Empty, Detail: "has no line"})
+		return problem.InvalidRequest(fieldError{Field: "body", Reason: problem.Empty, Detail: "has no lines"})
 	}
 	return p.publishBatch(w, r, who, lines, defaults.TimeMs, shown == "errors")
 }
@@ -122,7 +121,6 @@ func parseLine(text []byte, e *schema.Event) *fieldError {
 	return nil
 }
 
-// publishBatch publishes the valid lines that the caller may send.
 func (p *Producer) publishBatch(
 	w http.ResponseWriter, r *http.Request, who caller, lines []batchLine, timeMs int64, errorsOnly bool,
 ) *problem.Problem {
@@ -170,8 +168,7 @@ func (p *Producer) publishBatch(
 	return nil
 }
 
-// settle stores acks in the lines without an error, which are in the same order. firstErr is the error of the first
-// line that failed.
+// settle stores acks in the lines without an error, in the same order. firstErr is the error of the first failed line.
 func (p *Producer) settle(lines []batchLine, acks []ack) (result batchResult, firstErr error) {
 	result = batchResult{Lines: lines, Rejected: len(lines) - len(acks)}
 	for i := range lines {
@@ -201,10 +198,10 @@ func nothingTaken(lines []batchLine) *problem.Problem {
 	}
 	switch {
 	case all(reasonForbidden):
-		return forbidden("every line is for another user than the one who asks; lines tells which")
+		return forbidden("every line is for a user other than the caller; see lines")
 	case all(reasonRateLimited):
-		return rateLimited("every line is of a user whose likes come too fast; lines tells which")
+		return rateLimited("every line is for a user above the rate limit; see lines")
 	}
 	return problem.New(http.StatusBadRequest, "invalid-request", "The request is not valid",
-		"no line is an event; lines tells why")
+		"no line is a valid event; see lines")
 }

@@ -20,12 +20,10 @@ import (
 	"kudos/schema"
 )
 
-// line returns a like as NDJSON.
 func line(post, user int) string {
 	return fmt.Sprintf(`{"post_id":%d,"user_id":%d,"action":"LIKE","time_ms":1}`, post, user)
 }
 
-// answeredLine is any line of a batch's response.
 type answeredLine struct {
 	Line              int
 	Partition, Offset *int64
@@ -40,7 +38,6 @@ type answeredBatch struct {
 	TimeMs                     int64 `json:"time_ms"`
 }
 
-// decodeBatch requires these numbers of accepted, rejected and failed lines.
 func decodeBatch(a apikit.Answer, accepted, rejected, failed int) (b answeredBatch) {
 	a.T.Helper()
 	a.Decode(&b)
@@ -52,7 +49,7 @@ func TestBatch(t *testing.T) {
 	r := start(t, nil)
 	p := schema.PartitionFor(7, partitions)
 	const notJSON = "is not JSON: invalid character "
-	const known = "is not known here; known are post_id, postId, user_id, userId, action, time_ms, timeMs, region"
+	const known = "is unknown; allowed: post_id, postId, user_id, userId, action, time_ms, timeMs, region"
 	lines := []string{
 		`{"post_id":7,"user_id":1,"action":"LIKE","time_ms":5}`,
 		`{"post_id":7,"user_id":0,"action":"LIKE"}`,
@@ -121,23 +118,22 @@ func TestBatchOfBadLinesOnly(t *testing.T) {
 	r := start(t, nil)
 	const slug, title = "invalid-request", "The request is not valid"
 	r.postLines("", `{}`, `x`).RequireJSON(http.StatusBadRequest,
-		apikit.Problem(400, slug, title, "no line is an event; lines tells why", `
+		apikit.Problem(400, slug, title, "no line is a valid event; see lines", `
 			"accepted":0,"rejected":2,"failed":0,"lines":[
 			{"line":1,"field":"post_id","reason":"zero_id","detail":"is missing or 0"},
 			{"line":2,"field":"line","reason":"undecodable",
 				"detail":"is not JSON: invalid character 'x' looking for beginning of value"}]`))
 	for _, body := range []string{"", "\n", "\r\n \n\n"} {
-		r.postLines("", body).RequireInvalid("body", "empty", "has no line")
+		r.postLines("", body).RequireInvalid("body", "empty", "has no lines")
 	}
 	const noNumber = `"x" is not a whole number in range`
 	r.postLines("?lines=few&time_ms=x", line(7, 9)).RequireJSON(http.StatusBadRequest,
 		apikit.Problem(400, slug, title, "time_ms: "+noNumber, apikit.Errors(
 			apikit.FieldError("time_ms", "undecodable", noNumber),
-			apikit.FieldError("lines", "unknown_value", "is neither all nor errors"))))
+			apikit.FieldError("lines", "unknown_value", "must be all or errors"))))
 	require.Zero(t, r.written())
 }
 
-// A line that is too long is rejected, and the lines around it are accepted.
 func TestBatchLineTooLong(t *testing.T) {
 	r := start(t, nil)
 	fill := func(size int) string {
@@ -164,14 +160,13 @@ func TestBatchLimits(t *testing.T) {
 		"the body has more than 100 bytes": r.postLike(likes, `{"user_id":9}`+spaces[:100]),
 	} {
 		a.RequireJSON(http.StatusRequestEntityTooLarge,
-			apikit.Problem(413, "too-large", "The request is too large", detail+"; nothing of it was written"))
+			apikit.Problem(413, "too-large", "The request is too large", detail+"; nothing was written"))
 	}
-	require.Zero(t, r.written(), "what is refused whole leaves nothing behind")
+	require.Zero(t, r.written(), "a rejected request must write nothing")
 	r.postLines("", line(1, 1), "", line(1, 2), "", line(1, 3), "").Require(accepted) // empty lines are not counted
 }
 
-// A full batch for one post stays in order, in record batches within the topic's limit. Each of them requires all
-// in-sync replicas and idempotence.
+// A full batch for one post stays in order, in record batches within the topic's limit, acks=all and idempotent.
 func TestFullBatch(t *testing.T) {
 	// So long that on the slowest machine record batches are sent because they are full.
 	r := start(t, func(o *Options) { o.Linger = 200 * time.Millisecond })
@@ -202,7 +197,7 @@ func TestFullBatch(t *testing.T) {
 	require.Len(t, b.Lines, n)
 	for i, l := range b.Lines {
 		require.Equal(t, i+1, l.Line)
-		require.EqualValues(t, i, *l.Offset, "in the order of the lines")
+		require.EqualValues(t, i, *l.Offset, "offsets must follow the order of the lines")
 	}
 	for i, rec := range r.consume(n) {
 		require.Equal(t, 1<<63+uint64(i), apikit.Event(t, rec).UserID)
@@ -210,11 +205,10 @@ func TestFullBatch(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Zero(t, unsafe, "batches without acks=all or without idempotence")
-	require.Greater(t, largest, schema.LikesMaxMessageBytes/2, "the batches are well filled")
-	require.LessOrEqual(t, largest, schema.LikesMaxMessageBytes, "a batch that compresses badly would be refused")
+	require.Greater(t, largest, schema.LikesMaxMessageBytes/2, "record batches must be well filled")
+	require.LessOrEqual(t, largest, schema.LikesMaxMessageBytes, "Kafka would reject a batch that compresses badly")
 }
 
-// uncompressedSize returns the size of a record batch without compression.
 func uncompressedSize(t testing.TB, batch *kmsg.RecordBatch) int {
 	const overhead = 61 // a record batch without its records
 	records, err := kgo.DefaultDecompressor().Decompress(batch.Records, kgo.CompressionCodecType(batch.Attributes&7))
@@ -224,8 +218,7 @@ func uncompressedSize(t testing.TB, batch *kmsg.RecordBatch) int {
 	return overhead + len(records)
 }
 
-// If Kafka fails for some of the lines, the response says which, and from which line to repeat. The others are
-// accepted.
+// If Kafka fails for some lines, the response says which, and from which line to repeat. The others are accepted.
 func TestKafkaFailsMidway(t *testing.T) {
 	r := start(t, nil)
 	good, bad := schema.PartitionFor(1, partitions), schema.PartitionFor(2, partitions)

@@ -22,8 +22,7 @@ type health struct {
 	}
 }
 
-// answered records the result of a request. A missing topic makes the producer unready at once; silence and temporary
-// errors do only after ReadyTimeout.
+// answered records a result. A missing topic makes the producer unready at once, other errors only after ReadyTimeout.
 func (h *health) answered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +35,6 @@ func (h *health) answered(err error) {
 	}
 }
 
-// kafkaReady returns nil if Kafka answered within ReadyTimeout.
 func (p *Producer) kafkaReady() error {
 	if p.client.Load() == nil {
 		return fmt.Errorf("producer: %w", errNotRunning)
@@ -51,13 +49,12 @@ func (p *Producer) kafkaReady() error {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf("producer: the topic %s does not exist; create it with `kudos topics apply`", topic)
 	case err != nil:
-		return fmt.Errorf("producer: Kafka at %v does not answer for the topic %s: %w", p.kafka.Brokers, topic, err)
+		return fmt.Errorf("producer: Kafka at %v returned no metadata for topic %s: %w", p.kafka.Brokers, topic, err)
 	}
 	return fmt.Errorf("producer: Kafka at %v has not answered yet", p.kafka.Brokers)
 }
 
-// watchKafka asks Kafka for the likes topic three times per ReadyTimeout. It logs when Kafka stops answering and when
-// it recovers.
+// watchKafka asks for the likes topic three times per ReadyTimeout. It logs when Kafka stops and resumes answering.
 func (p *Producer) watchKafka(ctx context.Context) error {
 	every := p.options.ReadyTimeout / 3
 	ticker := time.NewTicker(every)
@@ -73,9 +70,9 @@ func (p *Producer) watchKafka(ctx context.Context) error {
 		if err := p.kafkaReady(); ctx.Err() == nil && (err != nil) != away {
 			away = err != nil
 			if away {
-				p.log.Warn("likes cannot be taken", "err", err)
+				p.log.Warn("likes cannot be accepted", "error", err)
 			} else {
-				p.log.Info("Kafka answers; likes are taken again")
+				p.log.Info("Kafka answers again; accepting likes")
 			}
 		}
 		select {

@@ -56,7 +56,6 @@ func newRig(t testing.TB, change func(*Options)) *rig {
 	return r
 }
 
-// start runs a producer until the test ends, and waits until it is ready.
 func start(t testing.TB, change func(*Options)) *rig {
 	t.Helper()
 	r := newRig(t, change)
@@ -64,28 +63,24 @@ func start(t testing.TB, change func(*Options)) *rig {
 	return r
 }
 
-// waitMetric waits until a series has a value.
 func (r *rig) waitMetric(value int, name string, labels ...string) {
 	r.T.Helper()
 	r.WaitFor(name, func() bool { return r.Metric(name, labels...) == float64(value) })
 }
 
-// waitBuffered waits until n events wait for Kafka.
 func (r *rig) waitBuffered(n int) {
 	r.T.Helper()
 	r.waitMetric(n, "kudos_producer_buffered_records")
 }
 
-// requireCount requires a value of one of the producer's metrics.
 func (r *rig) requireCount(n int, name string, labels ...string) {
 	r.T.Helper()
 	require.EqualValues(r.T, n, r.Metric("kudos_producer_"+name, labels...), "%s%v", name, labels)
 }
 
-// requireRefused requires a problem whose detail has these words and says that nothing was written.
 func requireRefused(a apikit.Answer, status int, slug, words string) apikit.Answer {
 	a.T.Helper()
-	return a.RequireProblem(status, slug, words).RequireProblem(status, slug, "; nothing of it was written")
+	return a.RequireProblem(status, slug, words).RequireProblem(status, slug, "; nothing was written")
 }
 
 func requireUnauthenticated(a apikit.Answer, words string) apikit.Answer {
@@ -93,7 +88,6 @@ func requireUnauthenticated(a apikit.Answer, words string) apikit.Answer {
 	return requireRefused(a, http.StatusUnauthorized, "unauthenticated", words)
 }
 
-// placeOf returns the position of an accepted event.
 func placeOf(a apikit.Answer) (at position) {
 	a.T.Helper()
 	a.Require(accepted).Decode(&at)
@@ -117,7 +111,6 @@ func (r *rig) postLines(query string, lines ...string) apikit.Answer {
 	return r.postLinesAs(nil, query, lines...)
 }
 
-// postLinesAs posts lines with additional headers.
 func (r *rig) postLinesAs(headers []string, query string, lines ...string) apikit.Answer {
 	r.T.Helper()
 	return r.Send(http.MethodPost, batch+query, strings.Join(lines, "\n"), append(headers, "Content-Type", ndjson)...)
@@ -126,13 +119,12 @@ func (r *rig) postLinesAs(headers []string, query string, lines ...string) apiki
 // consume reads the events of likes, by partition and offset, and requires exactly n.
 func (r *rig) consume(n int) []*kgo.Record {
 	r.T.Helper()
-	r.WaitFor("the events must be in likes", func() bool { return r.written() >= int64(n) })
+	r.WaitFor("the topic likes must contain the events", func() bool { return r.written() >= int64(n) })
 	records := apikit.Likes(r.T, r.brokers)
 	require.Len(r.T, records, n, "records in likes")
 	return records
 }
 
-// written returns the number of records in likes.
 func (r *rig) written() (n int64) {
 	for _, p := range r.cluster.PartitionInfos(schema.TopicLikes) {
 		n += p.HighWatermark
@@ -140,7 +132,6 @@ func (r *rig) written() (n int64) {
 	return n
 }
 
-// record finds the record at a position.
 func record(t testing.TB, records []*kgo.Record, at position) (*kgo.Record, schema.Event) {
 	t.Helper()
 	for _, r := range records {
@@ -171,7 +162,7 @@ func (r *rig) away() *atomic.Bool {
 	var away atomic.Bool
 	r.cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
 		r.cluster.KeepControl()
-		return nil, errors.New("away"), away.Load()
+		return nil, errors.New("unavailable"), away.Load()
 	})
 	return &away
 }

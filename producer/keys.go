@@ -20,13 +20,10 @@ import (
 
 // Limits for refreshing the issuer's JWKS; constants, because no workload needs others.
 const (
-	lookTimeout = 5 * time.Second
-	// lookPause is the minimum time between refreshes that are due to tokens with an unknown key.
-	lookPause = 10 * time.Second
-	// lookWait is how long a request with such a token waits for the refresh.
-	lookWait = 2 * time.Second
-	// retryPause is the time until a failed refresh is retried.
-	retryPause   = 10 * time.Second
+	lookTimeout  = 5 * time.Second
+	lookPause    = 10 * time.Second // minimum time between refreshes that are due to tokens with an unknown key
+	lookWait     = 2 * time.Second  // how long a request with such a token waits for the refresh
+	retryPause   = 10 * time.Second // time until a failed refresh is retried
 	maxKeysBytes = 1 << 20
 )
 
@@ -36,8 +33,7 @@ var (
 )
 
 // keyring holds the issuer's public keys. It refreshes them in the background: at an interval, and soon after a token
-// names an unknown key. If that fails, it keeps the current keys, so that users are still authenticated while the
-// issuer is unavailable.
+// names an unknown key. If that fails, it keeps the current keys: an unavailable issuer must not lock users out.
 type keyring struct {
 	source string // a file or a URL
 	every  time.Duration
@@ -101,7 +97,6 @@ func (k *keyring) run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the source, and logs when that begins to fail and when it recovers.
 func (k *keyring) refresh(ctx context.Context) error {
 	keys, err := k.readSource(ctx)
 	if ctx.Err() != nil {
@@ -111,9 +106,9 @@ func (k *keyring) refresh(ctx context.Context) error {
 	defer k.mu.Unlock()
 	switch {
 	case err != nil && k.mu.err == nil:
-		k.log.Warn("the issuer's keys cannot be read; those read before hold on", "jwks", k.source, "err", err)
+		k.log.Warn("cannot read the issuer's keys; keeping those read before", "jwks", k.source, "error", err)
 	case err == nil && (k.mu.err != nil || k.mu.keys == nil):
-		k.log.Info("the issuer's keys are read", "jwks", k.source, "keys", len(keys))
+		k.log.Info("read the issuer's keys", "jwks", k.source, "keys", len(keys))
 	}
 	if k.mu.err = err; err == nil {
 		k.mu.keys, k.mu.readAt = keys, k.now()
@@ -150,7 +145,6 @@ func (k *keyring) known(kid, alg string) (crypto.PublicKey, error) {
 	return k.mu.keys.find(kid, alg)
 }
 
-// ready returns nil once there are keys, or if none are needed.
 func (k *keyring) ready() error {
 	if k == nil {
 		return nil
@@ -219,8 +213,7 @@ func (k *keyring) open(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// keySet has public keys by id. A key that names an algorithm is for that one only; otherwise the verifier knows which
-// algorithms fit its type.
+// keySet has keys by id. A key that names an algorithm is for that one only; else the verifier checks the key's type.
 type keySet map[string]jose.JSONWebKey
 
 // find returns the key for a token's kid and algorithm. A token without a kid matches only in a set of one key.
@@ -237,12 +230,11 @@ func (s keySet) find(kid, alg string) (crypto.PublicKey, error) {
 	return key.Key, nil
 }
 
-// parseKeys parses a JWKS. It skips keys of other types and for other uses, as RFC 7517 recommends: the issuer may have
-// them for other purposes.
+// parseKeys parses a JWKS. It skips keys of other types and uses, as RFC 7517 recommends: others may need them.
 func parseKeys(raw []byte) (keySet, error) {
 	var doc struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, fmt.Errorf("is no JSON Web Key Set: %w", err)
+		return nil, fmt.Errorf("is not a JSON Web Key Set: %w", err)
 	}
 	keys := keySet{}
 	var errs []error
@@ -259,13 +251,12 @@ func parseKeys(raw []byte) (keySet, error) {
 		keys[j.KeyID] = j.Public()
 	}
 	if len(keys) == 0 {
-		return nil, errors.Join(append([]error{errors.New("has no key that can be used")}, errs...)...)
+		return nil, errors.Join(append([]error{errors.New("has no usable key")}, errs...)...)
 	}
 	return keys, nil
 }
 
-// checkKey rejects keys that must not verify tokens, among them RSA keys below 2048 bits (RFC 7518, 3.3), and keys that
-// are too large to be fast.
+// checkKey rejects keys that must not verify tokens (RSA below 2048 bits: RFC 7518, 3.3) or are too large to be fast.
 func checkKey(j jose.JSONWebKey) error {
 	if j.Use != "" && j.Use != "sig" {
 		return fmt.Errorf("is not for signatures, but for %.20q", j.Use)

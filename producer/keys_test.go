@@ -31,7 +31,6 @@ const (
 	serviceScope = "kudos:write"
 )
 
-// keySetOf returns a JSON Web Key Set.
 func keySetOf(t testing.TB, keys ...any) []byte {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"keys": keys})
@@ -39,7 +38,6 @@ func keySetOf(t testing.TB, keys ...any) []byte {
 	return text
 }
 
-// issuer serves a JWKS.
 type issuer struct {
 	t      testing.TB
 	server *httptest.Server
@@ -62,7 +60,6 @@ func newIssuer(t testing.TB, signers ...signer) *issuer {
 	return i
 }
 
-// publish replaces the keys in the JWKS by those of signers.
 func (i *issuer) publish(signers ...signer) {
 	var keys []any
 	for _, s := range signers {
@@ -72,7 +69,6 @@ func (i *issuer) publish(signers ...signer) {
 	i.keys.Store(&set)
 }
 
-// options configures a producer to accept the issuer's tokens.
 func (i *issuer) options(o *Options) {
 	o.Auth, o.JWKS, o.JWTIssuer, o.JWTAudience = AuthJWT, i.server.URL, issuerName, "kudos"
 }
@@ -135,7 +131,6 @@ func (s signer) serviceToken(t testing.TB) string {
 // clock is a time that only the test advances.
 type clock struct{ nanos atomic.Int64 }
 
-// startWithClock is start with the test's clock for keys and rates.
 func startWithClock(t testing.TB, change func(*Options)) (*rig, *clock) {
 	t.Helper()
 	c := &clock{}
@@ -157,10 +152,8 @@ func startWithClock(t testing.TB, change func(*Options)) (*rig, *clock) {
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-// bearer returns the header of a request with a token.
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
-// putAs likes with a token.
 func (r *rig) putAs(token, path string) apikit.Answer {
 	r.T.Helper()
 	return r.put(path, bearer(token)...)
@@ -184,7 +177,7 @@ func TestRotatedKey(t *testing.T) {
 		put(first).Require(accepted)
 
 		publish(second)
-		const unknown = "no key of the issuer is for this token"
+		const unknown = "none of the issuer's keys matches this token"
 		requireUnauthenticated(put(second), unknown) // the keys were just read
 		clock.advance(lookPause)
 		put(second).Require(accepted)
@@ -196,7 +189,6 @@ func TestRotatedKey(t *testing.T) {
 	require.EqualValues(t, 2, issuer.asked.Load())
 }
 
-// However many tokens have made-up keys, the issuer is asked once per pause.
 func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 	key := newECSigner(t, "1")
 	issuer := newIssuer(t, key)
@@ -216,23 +208,22 @@ func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 	}
 }
 
-// While the issuer is unavailable, a producer that has its keys continues. One without keys is not ready, and recovers
-// by itself.
-func TestIssuerIsAway(t *testing.T) {
+// While the issuer is unavailable, a producer with keys continues. One without is not ready, and recovers by itself.
+func TestIssuerUnavailable(t *testing.T) {
 	key := newECSigner(t, "1")
 	issuer, clock := newIssuer(t, key), &clock{}
 	issuer.keys.Store(nil)
 	r := newRig(t, issuer.options)
 	r.keys.now, r.keys.retry = clock.now, time.Millisecond
 	r.Start()
-	r.WaitFor("the issuer must be asked again", func() bool { return issuer.asked.Load() > 1 })
+	r.WaitFor("the producer must query the issuer again", func() bool { return issuer.asked.Load() > 1 })
 	require.ErrorContains(t, r.Ready(), "the keys of producer.jwks cannot be read: "+issuer.server.URL+" answers 503")
 	requireRefused(r.putAs(key.token(t, nil), like), 503, "keys-unavailable", "have not been read yet").
 		RequireHeader("Retry-After", "1")
 	r.requireCount(0, "keys_read_timestamp_seconds")
 
 	issuer.publish(key)
-	r.WaitFor("the issuer is back", func() bool { return r.Ready() == nil })
+	r.WaitFor("the producer must become ready", func() bool { return r.Ready() == nil })
 	issuer.keys.Store(nil)
 	clock.advance(lookPause)
 	unknown := key
@@ -297,12 +288,12 @@ func TestParseKeys(t *testing.T) {
 		require.NoError(t, err, "%s with %s", kid, alg)
 	}
 	_, err = keys.find("1", "ES384")
-	require.ErrorIs(t, err, errUnknownKey, "a key is for the algorithm that it names")
+	require.ErrorIs(t, err, errUnknownKey, "a key must work only with its own algorithm")
 
 	one, err := parse(ec)
 	require.NoError(t, err)
 	_, err = one.find("", "ES256")
-	require.NoError(t, err, "the only key needs no name")
+	require.NoError(t, err, "a single key needs no id")
 
 	zeros := encodePart(make([]byte, 32))
 	large := func(bytes int) string { return encodePart(append([]byte{0x80}, make([]byte, bytes-1)...)) }
@@ -310,26 +301,26 @@ func TestParseKeys(t *testing.T) {
 		jwk  map[string]any
 		want string
 	}{
-		"curve":      {but(ec, "crv", "P-224"), "key 1: "},
-		"coordinate": {but(ec, "x", encodePart(make([]byte, 31))), "key 1: "},
-		"point":      {but(ec, "x", zeros, "y", zeros), "not on declared curve"},
-		"no base64":  {but(ec, "x", "!"), "illegal base64 data"},
-		"short":      {but(rsa, "n", large(128)), "has 1024 bits, not 2048 to 8192"},
-		"long":       {but(rsa, "n", large(1025)), "has 8200 bits, not 2048 to 8192"},
-		"encryption": {but(rsa, "use", "enc"), `is not for signatures, but for "enc"`},
-		"other kind": {but(ed, "crv", "X25519"), "key 1: "},
-		"symmetric":  {map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"}, "is not a public key"},
-		"unfinished": {map[string]any{"kty": "EC", "crv": "P-256"}, "key 1: "},
+		"unsupported EC curve":  {but(ec, "crv", "P-224"), "key 1: "},
+		"short coordinate":      {but(ec, "x", encodePart(make([]byte, 31))), "key 1: "},
+		"point off the curve":   {but(ec, "x", zeros, "y", zeros), "not on declared curve"},
+		"invalid base64":        {but(ec, "x", "!"), "illegal base64 data"},
+		"short RSA key":         {but(rsa, "n", large(128)), "has 1024 bits, not 2048 to 8192"},
+		"long RSA key":          {but(rsa, "n", large(1025)), "has 8200 bits, not 2048 to 8192"},
+		"encryption key":        {but(rsa, "use", "enc"), `is not for signatures, but for "enc"`},
+		"unsupported OKP curve": {but(ed, "crv", "X25519"), "key 1: "},
+		"symmetric key":         {map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"}, "is not a public key"},
+		"missing coordinates":   {map[string]any{"kty": "EC", "crv": "P-256"}, "key 1: "},
 	} {
 		_, err := parse(c.jwk)
-		require.ErrorContains(t, err, "has no key that can be used", name)
+		require.ErrorContains(t, err, "has no usable key", name)
 		require.ErrorContains(t, err, c.want, name)
 	}
 	_, err = parse()
-	require.EqualError(t, err, "has no key that can be used")
+	require.EqualError(t, err, "has no usable key")
 	for _, text := range []string{"", "{", "[]", `{"keys":7}`} {
 		_, err := parseKeys([]byte(text))
-		require.ErrorContains(t, err, "is no JSON Web Key Set", text)
+		require.ErrorContains(t, err, "is not a JSON Web Key Set", text)
 	}
 	var syntax *json.SyntaxError
 	_, err = parseKeys([]byte("<html>"))

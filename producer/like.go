@@ -1,13 +1,18 @@
 package producer
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/httpserver/problem"
 	"kudos/schema"
+	"kudos/stream/kafka/tracing"
 )
 
 // react serves PUT and DELETE of a user's reaction to a post. Both ids are in the path; the body is not read.
@@ -22,7 +27,6 @@ func (p *Producer) react(reaction schema.Action) action {
 	}
 }
 
-// postLike serves POST to a post's likes, with the user in the body.
 func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
 	defaults, errs := p.eventOf(r, "post_id")
 	if prob := problem.RequireMediaType(r, "application/json"); prob != nil {
@@ -94,8 +98,7 @@ func complete(e, defaults *schema.Event) {
 	}
 }
 
-// parseLike decodes the body of a POST to a post's likes: user_id, and optionally region and time_ms, in the form that
-// events have.
+// parseLike decodes the body of a POST to a post's likes: user_id, optionally region and time_ms, formed as in events.
 func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *problem.Problem) {
 	fields, wrong := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
 	if wrong != nil {
@@ -114,7 +117,6 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	return e, nil
 }
 
-// publishOne publishes one event, if the caller may send it, and answers with its position.
 func (p *Producer) publishOne(
 	w http.ResponseWriter, r *http.Request, who caller, e schema.Event,
 ) *problem.Problem {
@@ -140,4 +142,76 @@ func (p *Producer) publishOne(
 		problem.Answer(w, http.StatusAccepted, acks[0].position)
 	}
 	return nil
+}
+
+// ack is the result of one event. Unless accepted, Kafka has not acknowledged it: it may or may not be there.
+type ack struct {
+	accepted bool
+	position
+	err error // why not; nil while the client has not reported
+}
+
+type position struct {
+	Partition int32 `json:"partition"`
+	Offset    int64 `json:"offset"`
+}
+
+// publish writes the events in order and waits for Kafka, at most AckTimeout. An error means that none was written.
+func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, error) {
+	client := p.client.Load()
+	if client == nil {
+		return nil, errNotRunning
+	}
+	// Reserve capacity for all first: if one line of a batch were rejected, a later one of its post could overtake it.
+	if !p.buffer.TryAcquire(int64(len(events))) {
+		return nil, errBufferFull
+	}
+	began := time.Now()
+	// Acks count until the request stops waiting; later ones change nothing.
+	waiting, stop := context.WithTimeout(ctx, p.options.AckTimeout)
+	defer stop()
+	var mu sync.Mutex
+	acks, missing, accepted := make([]ack, len(events)), len(events), 0
+
+	traced := tracing.Detach(ctx)
+	buf := make([]byte, 0, len(events)*maxRecordBytes)
+	records := make([]kgo.Record, len(events))
+	for i := range events {
+		r := &records[i]
+		r.Topic = schema.TopicLikes
+		r.Key, r.Value, buf = appendRecord(buf, p.layout, &events[i])
+		// Not the request's context: when a record's ends, kgo fails the partition's whole buffer, with others' events.
+		client.TryProduce(traced, r, func(r *kgo.Record, err error) {
+			defer p.buffer.Release(1)
+			mu.Lock()
+			defer mu.Unlock()
+			if waiting.Err() == nil {
+				acks[i] = ack{err == nil, position{r.Partition, r.Offset}, err}
+			}
+			if acks[i].accepted {
+				accepted++
+			}
+			if missing--; missing == 0 {
+				stop()
+			}
+		})
+	}
+	<-waiting.Done() // also if the client left: nobody reads the response
+	mu.Lock()
+	defer mu.Unlock()
+	p.metrics.publishSeconds.Observe(time.Since(began).Seconds())
+	p.metrics.accepted.Add(float64(accepted))
+	p.metrics.unacknowledged.Add(float64(len(events) - accepted))
+	return acks, nil
+}
+
+// maxRecordBytes is the maximum size of a record's key (20 digits, and 5 for a bucket) and value.
+const maxRecordBytes = 25 + 11 + 11 + 3 + 11 + 8
+
+func appendRecord(buf []byte, layout schema.Layout, e *schema.Event) (key, value, rest []byte) {
+	start := len(buf)
+	buf = layout.AppendKey(buf, e.PostID, e.UserID)
+	mid := len(buf)
+	buf = schema.AppendEvent(buf, e)
+	return buf[start:mid:mid], buf[mid:len(buf):len(buf)], buf
 }

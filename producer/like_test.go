@@ -13,8 +13,7 @@ import (
 	"kudos/schema"
 )
 
-// Every route, with what it writes to Kafka: the canonical key, the partition that every writer must choose, and the
-// event.
+// Every route, with what it writes to Kafka: the canonical key, the partition every writer must choose, and the event.
 func TestLikes(t *testing.T) {
 	r := start(t, func(o *Options) { o.RegionHeader = "X-Client-Region" })
 	unknown := schema.UnknownRegion
@@ -78,7 +77,7 @@ func TestLikes(t *testing.T) {
 }
 
 // The response is the position. No header is trusted unless an option names it.
-func TestAnswerOfALike(t *testing.T) {
+func TestLikeResponse(t *testing.T) {
 	r := start(t, nil)
 	partition := schema.PartitionFor(7, partitions)
 	for offset := range 2 {
@@ -91,7 +90,6 @@ func TestAnswerOfALike(t *testing.T) {
 	require.False(t, e.RegionMalformed)
 }
 
-// The event time is the time of receipt: later delays do not change it.
 func TestTimeIsStampedAtReceipt(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
@@ -99,7 +97,7 @@ func TestTimeIsStampedAtReceipt(t *testing.T) {
 	answered := r.putLater(like)
 	held()
 	received := time.Now().UnixMilli()
-	r.WaitFor("time must pass", func() bool { return time.Now().UnixMilli() > received })
+	r.WaitFor("the clock must advance", func() bool { return time.Now().UnixMilli() > received })
 	release()
 	(<-answered).Require(accepted)
 	r.consume(1)
@@ -123,7 +121,7 @@ func TestInvalidRequests(t *testing.T) {
 	const late = "9223372036854775808"
 	noNumber := func(text string) string { return fmt.Sprintf("%q is not a whole number in range", text) }
 	const notJSON, notObject = "is not JSON: invalid character ", "is not a JSON object"
-	const likeFields = "is not known here; known are user_id, userId, region, time_ms, timeMs"
+	const likeFields = "is unknown; allowed: user_id, userId, region, time_ms, timeMs"
 	for _, tt := range []struct {
 		method, path, body    string
 		field, reason, detail string
@@ -160,18 +158,17 @@ func TestInvalidRequests(t *testing.T) {
 		})
 	}
 	r.postLike(likes, `{"user_id":9,"":1}`).Require(http.StatusBadRequest)
-	require.Zero(t, r.written(), "nothing of an invalid request reaches Kafka")
+	require.Zero(t, r.written(), "an invalid request must write nothing")
 	require.Positive(t, r.Metric("kudos_producer_rejected_total", "reason", "unknown_field"))
 }
 
-// Every other problem of a request that is not published.
 func TestOtherProblems(t *testing.T) {
 	r := start(t, nil)
 	for _, path := range []string{
 		"/", "/v1", "/v1/posts/7", like + "/x", likes + "/", "/v1/likes:bulk", "/v2/posts/7/likes/9",
 	} {
 		r.put(path).RequireJSON(http.StatusNotFound,
-			apikit.Problem(404, "not-found", "There is nothing here", `no route has the path "`+path+`"`)).
+			apikit.Problem(404, "not-found", "Not found", `no route has the path "`+path+`"`)).
 			RequireHeader("Cache-Control", "no-store")
 	}
 	r.requireCount(7, "requests_total", "route", "other", "method", "put", "code", "404")
@@ -182,7 +179,7 @@ func TestOtherProblems(t *testing.T) {
 		{"PUT", likes, "POST"},
 	} {
 		r.Send(tt.method, tt.path, "").RequireJSON(http.StatusMethodNotAllowed, apikit.Problem(405,
-			"method-not-allowed", "The method is not allowed here", tt.method+" is not allowed here; "+tt.allow+" is")).
+			"method-not-allowed", "Method not allowed", tt.method+" is not allowed; allowed: "+tt.allow)).
 			RequireHeader("Allow", tt.allow)
 	}
 
@@ -193,7 +190,7 @@ func TestOtherProblems(t *testing.T) {
 	} {
 		r.Send("POST", tt.path, `{"user_id":9}`, "Content-Type", tt.contentType).RequireJSON(
 			http.StatusUnsupportedMediaType,
-			apikit.Problem(415, "unsupported-media-type", "The body has an unsupported form", tt.detail))
+			apikit.Problem(415, "unsupported-media-type", "Unsupported media type", tt.detail))
 	}
 
 	r.put("/v1/posts/0/likes/me?time_ms=-5").RequireJSON(http.StatusBadRequest,

@@ -11,8 +11,7 @@ import (
 // maxBuckets bounds the memory of a limiter, to about 30 MB.
 const maxBuckets = 100_000
 
-// limiter limits each key to a rate, with a token bucket per key. It keeps the most recently used buckets: an evicted
-// key starts again with a full one.
+// limiter has a token bucket for each of the most recently used keys; an evicted key starts again with a full one.
 type limiter[K comparable] struct {
 	perSecond rate.Limit
 	burst     int

@@ -14,13 +14,11 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// postLater posts lines in the background.
 func (r *rig) postLater(lines ...string) <-chan apikit.Answer {
 	return r.Later("POST", batch, strings.Join(lines, "\n"), "Content-Type", ndjson)
 }
 
-// If the buffer is full, the next request is rejected at once, as a whole, and nothing of it is written. Earlier
-// requests are not affected.
+// If the buffer is full, the next request is rejected as a whole, at once. Earlier requests are not affected.
 func TestBufferFull(t *testing.T) {
 	r := start(t, func(o *Options) { o.MaxBatchLines, o.MaxBufferedRecords = 3, 3 })
 	held, release := r.hold()
@@ -29,7 +27,7 @@ func TestBufferFull(t *testing.T) {
 	r.waitBuffered(2)
 
 	full := apikit.Problem(429, "buffer-full", "The buffer for Kafka is full",
-		"events come faster than Kafka takes them; nothing of this request was written")
+		"events arrive faster than Kafka accepts them; nothing was written")
 	// One slot is free, but half a batch must not use it.
 	r.postLines("", line(1, 3), "x", line(2, 4)).RequireJSON(429, full).RequireHeader("Retry-After", "1")
 	inFlightToo := r.putLater("/v1/posts/1/likes/5")
@@ -49,7 +47,7 @@ func TestBufferFull(t *testing.T) {
 }
 
 // While Kafka is unavailable, a full buffer is not the clients' fault: 503.
-func TestBufferFullWhileKafkaIsAway(t *testing.T) {
+func TestBufferFullWhileKafkaIsUnavailable(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) {
 		o.MaxBatchLines, o.MaxBufferedRecords = 1, 1
@@ -58,9 +56,9 @@ func TestBufferFullWhileKafkaIsAway(t *testing.T) {
 	r.away().Store(true)
 	inFlight := r.putLater("/v1/posts/1/likes/5")
 	r.waitBuffered(1)
-	r.WaitFor("the producer must notice", func() bool { return r.Ready() != nil })
+	r.WaitFor("the producer must become unready", func() bool { return r.Ready() != nil })
 	r.put("/v1/posts/1/likes/6").RequireJSON(503, apikit.Problem(503, "buffer-full",
-		"The buffer for Kafka is full", "Kafka does not answer; nothing of this request was written")).
+		"The buffer for Kafka is full", "Kafka does not answer; nothing was written")).
 		RequireHeader("Retry-After", "1")
 	<-inFlight
 }
@@ -70,16 +68,16 @@ func TestTooManyRequests(t *testing.T) {
 		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.RetryAfter = 3, 1, 7*time.Second
 	})
 	refused := func(a apikit.Answer, what string) {
-		a.RequireJSON(429, apikit.Problem(429, "too-many-requests", "Too many requests at a time",
-			what+"; nothing of this one was written")).RequireHeader("Retry-After", "7")
+		a.RequireJSON(429, apikit.Problem(429, "too-many-requests", "Too many concurrent requests",
+			what+"; nothing was written")).RequireHeader("Retry-After", "7")
 	}
 	held, release := r.hold()
 	answers := []<-chan apikit.Answer{r.postLater(line(1, 1))}
 	held()
-	refused(r.postLines("", line(1, 2)), "as many batches are in hand as the producer takes")
+	refused(r.postLines("", line(1, 2)), "the limit of concurrent batches is reached")
 	answers = append(answers, r.putLater("/v1/posts/1/likes/3"), r.putLater("/v1/posts/1/likes/4"))
 	r.waitBuffered(3)
-	refused(r.put("/v1/posts/1/likes/5"), "as many requests are in hand as the producer takes")
+	refused(r.put("/v1/posts/1/likes/5"), "the limit of concurrent requests is reached")
 
 	release()
 	for _, answered := range answers {
@@ -91,7 +89,7 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 // The client must accept everything that p.buffer accepts: otherwise it would reject single lines of a batch.
-func TestClientHasRoomForTheWholeBuffer(t *testing.T) {
+func TestClientBuffersAsManyRecordsAsConfigured(t *testing.T) {
 	r := start(t, nil)
 	client := r.client.Load()
 	require.Greater(t, client.OptValue(kgo.MaxBufferedRecords), int64(r.options.MaxBufferedRecords))
@@ -102,11 +100,10 @@ func longAck(o *Options) {
 	o.AckTimeout, o.ShutdownTimeout, o.WriteTimeout = 2*patience, 3*patience, 4*patience
 }
 
-// putAndLeave sends a like and closes the connection before the response.
-func (r *rig) putAndLeave(path string, inHand func()) {
+func (r *rig) putAndLeave(path string, inFlight func()) {
 	r.T.Helper()
 	conn := r.Dial("PUT " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
-	inHand()
+	inFlight()
 	require.NoError(r.T, conn.Close())
 }
 
@@ -118,7 +115,7 @@ func TestClientGoesAway(t *testing.T) {
 		held()
 		r.put("/v1/posts/7/likes/8").Require(429)
 	})
-	r.WaitFor("the slot must be free", func() bool { return r.put("/nothing").Status == http.StatusNotFound })
+	r.WaitFor("the slot must be released", func() bool { return r.put("/nothing").Status == http.StatusNotFound })
 	release()
 	r.consume(1)
 }
@@ -137,7 +134,7 @@ func TestOthersOutliveAClientThatGoesAway(t *testing.T) {
 		r.waitBuffered(2)
 	})
 	all := int64(r.options.MaxConcurrentRequests) - 1
-	r.WaitFor("its request must end: only the other's slot is taken", func() bool { return r.requests.TryAcquire(all) })
+	r.WaitFor("only the other request must still hold a slot", func() bool { return r.requests.TryAcquire(all) })
 	r.requests.Release(all)
 	away.Store(false)
 	(<-other).Require(accepted)
@@ -155,18 +152,17 @@ func TestSlowAndLargeRequests(t *testing.T) {
 
 	raw := func(request string) apikit.Answer { return apikit.ReadFrom(t, r.Dial(request)) }
 	raw(post+`{"user_`).RequireJSON(http.StatusRequestTimeout, apikit.Problem(408, "request-timeout",
-		"The body came too slowly", "the body did not arrive in time; nothing of it was written"))
+		"Request timeout", "the body did not arrive in time; nothing was written"))
 	raw("POST " + batch + head + "Content-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n" + line(1, 1) + "\n").
 		Require(http.StatusRequestTimeout)
 	answer, err := io.ReadAll(r.Dial(post[:40]))
 	require.NoError(t, err)
-	require.NotContains(t, string(answer), " 202 ", "half of a header")
+	require.NotContains(t, string(answer), " 202 ", "an incomplete header")
 	raw("PUT " + like + head + "X: " + strings.Repeat("x", 16<<10) + "\r\n\r\n").
 		Require(http.StatusRequestHeaderFieldsTooLarge)
 	require.Zero(t, r.written())
 }
 
-// requireServed requires a normal client to be able to send each kind of request.
 func (r *rig) requireServed() {
 	r.T.Helper()
 	r.put("/v1/posts/7/likes/8").Require(accepted)
@@ -197,9 +193,9 @@ func TestRegressUnfinishedBodies(t *testing.T) {
 			r.Unfinished(batch, "application/jsonl", line(7, 1)+"\n"+line(7, 2))
 		}
 		r.requireServed()
-		require.EqualValues(t, 3, r.written(), "nothing is written of a batch that is not whole")
+		require.EqualValues(t, 3, r.written(), "an incomplete batch must write nothing")
 	})
-	t.Run("body that is not read", func(t *testing.T) {
+	t.Run("unread body", func(t *testing.T) {
 		r := begin(t)
 		for i := range 3 * slots {
 			r.Dial("PUT " + like + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
@@ -209,8 +205,7 @@ func TestRegressUnfinishedBodies(t *testing.T) {
 	})
 }
 
-// The memory of unfinished bodies is bounded: the oldest one is given up, and nothing of it is written.
-func TestOldestUnfinishedBodyMakesWay(t *testing.T) {
+func TestOldestUnfinishedBodyGets408(t *testing.T) {
 	r := start(t, func(o *Options) {
 		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.MaxBatchBytes = 4, 1, 2_000
 		o.ReadTimeout, o.WriteTimeout = 2*patience, 4*patience

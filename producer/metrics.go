@@ -10,7 +10,6 @@ import (
 // reasonNotAcknowledged means that the event may or may not be in Kafka.
 const reasonNotAcknowledged = "not_acknowledged"
 
-// metrics are the metrics of the role.
 type metrics struct {
 	requests        *prometheus.CounterVec // route, method, code
 	publishSeconds  prometheus.Histogram
@@ -34,17 +33,17 @@ func newMetrics() *metrics {
 			"route", "method", "code"),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "kudos", Subsystem: "producer", Name: "publish_seconds",
-			Help:    "Seconds from handing a request's events to the Kafka client to the answer for the last of them.",
+			Help:    "Seconds from passing a request's events to the Kafka client to the result of the last one.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14), // 1 ms to 8 s
 		}),
 		accepted: counter("accepted_total", "Events that Kafka has acknowledged."),
 		unacknowledged: counter("unacknowledged_total",
-			"Events whose request was told that Kafka had not acknowledged them."),
-		rejected: counters("rejected_total", "Events and lines that were not taken, by reason.", "reason"),
-		refused: counters("refused_total", "Requests whose sender is not known (unauthenticated) or whose address is "+
-			"too fast (address_rate); events in the name of another (forbidden) or of a user who is too fast "+
-			"(user_rate).", "kind"),
-		regionMalformed: counter("region_malformed_total", "Events taken whose region was none and became ZZ."),
+			"Events that were reported to the client as not acknowledged by Kafka."),
+		rejected: counters("rejected_total", "Events and lines that were rejected, by reason.", "reason"),
+		refused: counters("refused_total", "Requests without valid authentication (unauthenticated) or from "+
+			"an address above its rate limit (address_rate); events for another user (forbidden) or for a user "+
+			"above the rate limit (user_rate).", "kind"),
+		regionMalformed: counter("region_malformed_total", "Accepted events whose region was malformed and became ZZ."),
 	}
 	for _, reason := range rejectReasons() {
 		m.rejected.WithLabelValues(reason)
@@ -72,7 +71,7 @@ func (m *metrics) register(reg prometheus.Registerer, buffered, keysRead func() 
 		}, buffered),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "kudos", Subsystem: "producer", Name: "keys_read_timestamp_seconds",
-			Help: "When the issuer's keys were last read, in Unix time; 0: never, or producer.auth is not jwt.",
+			Help: "Unix time in seconds when the issuer's keys were last read; 0: never, or producer.auth is not jwt.",
 		}, keysRead),
 	} {
 		if err := reg.Register(c); err != nil {

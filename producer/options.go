@@ -17,8 +17,7 @@ import (
 
 // Options configure the producer. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. With AuthNone, whoever reaches the
-	// address can like in anybody's name.
+	// HTTPAddr is host:port; port 0 picks a free one. With AuthNone, whoever reaches it can like in anybody's name.
 	HTTPAddr string `mapstructure:"http_addr"`
 	TLSCert  string `mapstructure:"tls_cert"` // PEM file, reloaded when it changes; "": plain HTTP
 	TLSKey   string `mapstructure:"tls_key"`
@@ -27,8 +26,7 @@ type Options struct {
 	AuthHeader       string   `mapstructure:"auth_header"`        // has the user id, set by a gateway
 	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"` // networks of gateways: only theirs is trusted
 
-	// JWKS is where the token issuer's keys are: a file, or an https URL. It is read every JWKSRefreshInterval, and
-	// when a token names an unknown key.
+	// JWKS is a file or https URL with the issuer's keys, read every JWKSRefreshInterval and for an unknown key.
 	JWKS                string        `mapstructure:"jwks"`
 	JWKSRefreshInterval time.Duration `mapstructure:"jwks_refresh_interval"`
 	JWTIssuer           string        `mapstructure:"jwt_issuer"`     // required value of a token's iss
@@ -38,8 +36,7 @@ type Options struct {
 	JWTUserClaim        string        `mapstructure:"jwt_user_claim"` // has the user id
 	ServiceScope        string        `mapstructure:"service_scope"`  // tokens with it may act for every user; "": none
 
-	// UserRate is how many events per second are accepted from a user, with bursts of UserBurst; AddressRate is how
-	// many requests from a client address. 0: no limit.
+	// UserRate limits events per second of a user, AddressRate requests per second of a client address; 0: no limit.
 	UserRate     float64 `mapstructure:"user_rate"`
 	UserBurst    int     `mapstructure:"user_burst"`
 	AddressRate  float64 `mapstructure:"address_rate"`
@@ -48,8 +45,7 @@ type Options struct {
 	TrustedProxies []string `mapstructure:"trusted_proxies"` // networks whose X-Forwarded-For is trusted
 	RegionHeader   string   `mapstructure:"region_header"`   // has the region, set by a trusted proxy; "": none
 	Origins        []string `mapstructure:"origins"`         // origins of web pages that may send likes; "*": all
-	// UserBuckets are the posts whose keys name the user's bucket. If one is missing here, the processors forward its
-	// events.
+	// UserBuckets are the posts whose keys name the user's bucket. If one is missing, processors forward its events.
 	UserBuckets schema.UserBuckets `mapstructure:"-"`
 
 	MaxBodyBytes   int64 `mapstructure:"max_body_bytes"`  // of a single like
@@ -62,8 +58,7 @@ type Options struct {
 	// MaxBatchBytes); beyond that the oldest gets 408.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 	MaxConcurrentBatches  int `mapstructure:"max_concurrent_batches"`
-	// MaxBufferedRecords is how many events may wait for Kafka, about 500 bytes each. A request that would exceed it is
-	// rejected as a whole, with 429 or 503.
+	// MaxBufferedRecords events may wait for Kafka, about 500 bytes each. Beyond that, a whole request gets 429 or 503.
 	MaxBufferedRecords int `mapstructure:"max_buffered_records"`
 
 	Linger       time.Duration `mapstructure:"linger"`        // wait of an event for others to share its record batch
@@ -113,8 +108,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// asymmetric lists the algorithms whose keys can be public (RFC 7518, RFC 8037). With a shared secret, whoever can
-// verify tokens could also forge them.
+// asymmetric algorithms have public keys (RFC 7518, RFC 8037). With shared secrets, verifiers could forge tokens.
 var asymmetric = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 // check reports a setting as wrong unless ok is true.
@@ -145,7 +139,7 @@ func (o Options) Validate() error {
 	check(o.MaxConcurrentRequests > 0, "max_concurrent_requests", positive)
 	check(o.MaxConcurrentBatches > 0, "max_concurrent_batches", positive)
 	check(o.MaxBufferedRecords >= max(1, o.MaxBatchLines), "max_buffered_records",
-		"must be at least producer.max_batch_lines (%d), or a full batch could never be taken", o.MaxBatchLines)
+		"must be at least producer.max_batch_lines (%d), or a full batch could never be accepted", o.MaxBatchLines)
 
 	check(o.ReadyTimeout > 0, "ready_timeout", positive)
 	check(o.ReadHeaderTimeout > 0, "read_header_timeout", positive)
@@ -155,10 +149,10 @@ func (o Options) Validate() error {
 	check(o.AckTimeout >= 200*time.Millisecond, "ack_timeout", "must be at least 200ms")
 	check(o.RetryAfter >= time.Second, "retry_after", "must be at least 1s")
 	check(o.WriteTimeout >= o.ReadTimeout+o.AckTimeout, "write_timeout",
-		"must be at least producer.read_timeout plus producer.ack_timeout (%s), or answers would be cut off",
+		"must be at least producer.read_timeout plus producer.ack_timeout (%s), or responses would be truncated",
 		o.ReadTimeout+o.AckTimeout)
 	check(o.ShutdownTimeout > o.AckTimeout, "shutdown_timeout",
-		"must be above producer.ack_timeout (%s), or requests in hand would be cut off", o.AckTimeout)
+		"must be above producer.ack_timeout (%s), or requests in flight would be interrupted", o.AckTimeout)
 	return errors.Join(errs...)
 }
 
@@ -169,13 +163,13 @@ func (o Options) validateAuth(check check) {
 	switch o.Auth {
 	case AuthNone:
 	case AuthGateway:
-		check(httpguts.ValidHeaderFieldName(o.AuthHeader), "auth_header", "%q is no header's name", o.AuthHeader)
+		check(httpguts.ValidHeaderFieldName(o.AuthHeader), "auth_header", "%q is not a header name", o.AuthHeader)
 		check(len(o.AuthTrustedCIDRs) > 0, "auth_trusted_cidrs",
-			"must name the networks that the gateway is in: nobody else's %s is believed", o.AuthHeader)
+			"must list the networks of the gateway: %s is trusted only from there", o.AuthHeader)
 	case AuthJWT:
 		o.validateJWT(check)
 	default:
-		check(false, "auth", "%q is none of %s, %s and %s", o.Auth, AuthNone, AuthGateway, AuthJWT)
+		check(false, "auth", "%q is not one of %s, %s and %s", o.Auth, AuthNone, AuthGateway, AuthJWT)
 	}
 }
 
@@ -184,25 +178,25 @@ func (o Options) validateJWT(check check) {
 	check(err == nil, "jwks", "%w", err)
 	check(o.JWKSRefreshInterval >= 10*time.Second && o.JWKSRefreshInterval <= 24*time.Hour,
 		"jwks_refresh_interval", "must be between 10s and 24h")
-	check(o.JWTIssuer != "", "jwt_issuer", "must be set: tokens of others, or for others, would be taken")
-	check(o.JWTAudience != "", "jwt_audience", "must be set: tokens of others, or for others, would be taken")
+	check(o.JWTIssuer != "", "jwt_issuer", "must be set, or tokens from any issuer would be accepted")
+	check(o.JWTAudience != "", "jwt_audience", "must be set, or tokens for any audience would be accepted")
 	known := strings.Join(asymmetric, ", ")
 	check(len(o.JWTAlgorithms) > 0, "jwt_algorithms", "must name at least one of %s", known)
 	for _, alg := range o.JWTAlgorithms {
-		check(slices.Contains(asymmetric, alg), "jwt_algorithms", "%q is none of %s", alg, known)
+		check(slices.Contains(asymmetric, alg), "jwt_algorithms", "%q is not one of %s", alg, known)
 	}
 	check(o.JWTLeeway >= 0 && o.JWTLeeway <= 10*time.Minute, "jwt_leeway", "must be between 0 and 10m")
 	// The name is repeated in WWW-Authenticate.
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	check(o.JWTUserClaim != "" && !strings.ContainsFunc(o.JWTUserClaim, odd), "jwt_user_claim",
-		"%q is no claim's name: at least one of the visible characters of ASCII, without quotes", o.JWTUserClaim)
+		"%q is not a claim name: one or more visible ASCII characters, without quotes or backslashes", o.JWTUserClaim)
 	check(!strings.ContainsAny(o.ServiceScope, " \t\r\n"), "service_scope", "%q is more than one scope", o.ServiceScope)
 }
 
 // checkJWKS rejects URLs on which a man in the middle could replace the keys.
 func checkJWKS(source string) error {
 	if source == "" {
-		return errors.New("must name a file, or an address as https://issuer.example.com/jwks.json")
+		return errors.New("must be a file, or a URL such as https://issuer.example.com/jwks.json")
 	}
 	if !isURL(source) {
 		return nil
@@ -210,15 +204,15 @@ func checkJWKS(source string) error {
 	u, err := url.Parse(source)
 	switch {
 	case err != nil || u.Host == "":
-		return errors.New("is no address as https://issuer.example.com/jwks.json")
+		return errors.New("is not a URL such as https://issuer.example.com/jwks.json")
 	case u.User != nil:
-		return errors.New("must not have a password in it: it is logged")
+		return errors.New("must not contain a password: it is logged")
 	case u.Scheme == "https":
 		return nil
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
 		return nil
 	}
-	return fmt.Errorf("must be https, not %s, but on this machine", u.Scheme)
+	return fmt.Errorf("must be https, not %s, except on this machine", u.Scheme)
 }
 
 func (o Options) validateRates(check check) {

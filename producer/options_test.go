@@ -30,7 +30,7 @@ func with(t *testing.T, set string) Options {
 	return o
 }
 
-func TestValidateTellsAll(t *testing.T) {
+func TestValidateReportsAllErrors(t *testing.T) {
 	for _, wrong := range [][2]string{
 		{`origins https://www.example.com,www.example.com`, `origins: "www.example.com" is not an origin`},
 		{`http_addr 8080`, `http_addr: "8080" is not host:port`},
@@ -51,27 +51,27 @@ func TestValidateTellsAll(t *testing.T) {
 		{`write_timeout 39s`, `write_timeout: must be at least producer.read_timeout plus producer.ack_timeout (40s)`},
 		{`shutdown_timeout 10s`, `shutdown_timeout: must be above producer.ack_timeout (10s)`},
 		{`tls_cert cert.pem`, `tls_cert: tls_cert and tls_key go together`},
-		{`auth oauth`, `auth: "oauth" is none of none, gateway and jwt`},
-		{`auth_trusted_cidrs here`, `auth_trusted_cidrs: "here" is no network`},
-		{`auth gateway`, `auth_trusted_cidrs: must name the networks that the gateway is in`},
-		{`auth gateway auth_header ""`, `auth_header: "" is no header's name`},
-		{`auth jwt`, `jwks: must name a file, or an address`},
-		{`auth jwt jwks http://issuer.example.com/jwks`, `jwks: must be https, not http, but on this machine`},
+		{`auth oauth`, `auth: "oauth" is not one of none, gateway and jwt`},
+		{`auth_trusted_cidrs here`, `auth_trusted_cidrs: "here" is not a network`},
+		{`auth gateway`, `auth_trusted_cidrs: must list the networks of the gateway`},
+		{`auth gateway auth_header ""`, `auth_header: "" is not a header name`},
+		{`auth jwt`, `jwks: must be a file, or a URL`},
+		{`auth jwt jwks http://issuer.example.com/jwks`, `jwks: must be https, not http, except on this machine`},
 		{`auth jwt jwks ftp://127.0.0.1/jwks`, `jwks: must be https, not ftp`},
-		{`auth jwt jwks https://a:b@issuer.example.com/jwks`, `jwks: must not have a password in it`},
-		{`auth jwt jwks https://`, `jwks: is no address`},
+		{`auth jwt jwks https://a:b@issuer.example.com/jwks`, `jwks: must not contain a password`},
+		{`auth jwt jwks https://`, `jwks: is not a URL`},
 		{`auth jwt jwks_refresh_interval 1s`, `jwks_refresh_interval: must be between 10s and 24h`},
 		{`auth jwt`, `jwt_issuer: must be set`},
 		{`auth jwt`, `jwt_audience: must be set`},
 		{`auth jwt jwt_algorithms ""`, `jwt_algorithms: must name at least one of RS256`},
-		{`auth jwt jwt_algorithms RS256,HS256`, `jwt_algorithms: "HS256" is none of RS256`},
-		{`auth jwt jwt_algorithms none`, `jwt_algorithms: "none" is none of RS256`},
+		{`auth jwt jwt_algorithms RS256,HS256`, `jwt_algorithms: "HS256" is not one of RS256`},
+		{`auth jwt jwt_algorithms none`, `jwt_algorithms: "none" is not one of RS256`},
 		{`auth jwt jwt_leeway 1h`, `jwt_leeway: must be between 0 and 10m`},
-		{`auth jwt jwt_user_claim ""`, `jwt_user_claim: "" is no claim's name`},
+		{`auth jwt jwt_user_claim ""`, `jwt_user_claim: "" is not a claim name`},
 		{`user_rate NaN`, `user_rate: must be 0 (no limit), or between 0.001 and 1000000 a second`},
 		{`address_rate -1`, `address_rate: must be 0 (no limit)`},
 		{`user_rate 1 user_burst 0`, `user_burst: must be above zero`},
-		{`trusted_proxies 10.0.0.0/33`, `trusted_proxies: "10.0.0.0/33" is no network`},
+		{`trusted_proxies 10.0.0.0/33`, `trusted_proxies: "10.0.0.0/33" is not a network`},
 	} {
 		require.ErrorContains(t, with(t, wrong[0]).Validate(), "producer."+wrong[1], wrong[0])
 	}
@@ -80,11 +80,10 @@ func TestValidateTellsAll(t *testing.T) {
 	require.ErrorContains(t, o.Validate(), `producer.service_scope: "a b" is more than one scope`)
 	err := Options{}.Validate()
 	require.ErrorContains(t, err, "http_addr")
-	require.ErrorContains(t, err, "shutdown_timeout", "all of it in one go")
+	require.ErrorContains(t, err, "shutdown_timeout", "all errors must be reported together")
 }
 
-// The settings that each kind of authentication needs are sufficient.
-func TestWhatEachAuthNeeds(t *testing.T) {
+func TestSettingsOfEachAuth(t *testing.T) {
 	require.NoError(t, with(t, `auth gateway auth_trusted_cidrs 10.1.0.0/16,192.0.2.1`).Validate())
 	const jwt = `auth jwt jwt_issuer https://issuer.example.com jwt_audience kudos jwks `
 	for _, jwks := range []string{
@@ -109,5 +108,5 @@ func TestMaxRecordBytes(t *testing.T) {
 	require.LessOrEqual(t, len(all), maxRecordBytes)
 	require.Equal(t, "18446744073709551615", string(key))
 	require.Equal(t, schema.AppendEvent(nil, &e), value)
-	require.Zero(t, cap(key)-len(key), "what is appended to a key must not write into the value")
+	require.Zero(t, cap(key)-len(key), "appending to the key must not overwrite the value")
 }

@@ -22,9 +22,8 @@ type unacknowledged struct {
 	TimeMs int64 `json:"time_ms,omitempty"`
 }
 
-// unwritten adds to a rejection that nothing was written to Kafka.
 func unwritten(p *problem.Problem) *problem.Problem {
-	const nothing = "; nothing of it was written"
+	const nothing = "; nothing was written"
 	p.Detail += nothing
 	for i := range p.Errors {
 		p.Errors[i].Detail += nothing
@@ -32,38 +31,36 @@ func unwritten(p *problem.Problem) *problem.Problem {
 	return p
 }
 
-// forbidden is a 403 problem: the caller is authenticated, but may not do this.
 func forbidden(format string, args ...any) *problem.Problem {
-	return problem.New(http.StatusForbidden, "forbidden", "Not in the name of another user", format, args...)
+	return problem.New(http.StatusForbidden, "forbidden", "Not allowed to act for another user", format, args...)
 }
 
 // rateLimited is a 429 problem: the caller is above a rate. Retry-After says how long to wait.
 func rateLimited(format string, args ...any) *problem.Problem {
-	return problem.New(http.StatusTooManyRequests, "rate-limited", "Too fast", format, args...)
+	return problem.New(http.StatusTooManyRequests, "rate-limited", "Rate limit exceeded", format, args...)
 }
 
 func tooManyRequests(what string) *problem.Problem {
-	return problem.TooManyRequests("%s; nothing of this one was written", what)
+	return problem.TooManyRequests("%s; nothing was written", what)
 }
 
-// notWritten returns the problem for when publish wrote nothing. A full buffer is due to the clients while Kafka
-// answers, and due to Kafka otherwise.
+// notWritten says that publish wrote nothing. A full buffer is due to the clients while Kafka answers, else to Kafka.
 func (p *Producer) notWritten(err error) *problem.Problem {
 	if errors.Is(err, errNotRunning) {
-		return problem.New(http.StatusServiceUnavailable, "not-running", "Likes are not taken now",
-			"the producer starts or shuts down; nothing of this request was written")
+		return problem.New(http.StatusServiceUnavailable, "not-running", "Service unavailable",
+			"the producer is starting or shutting down; nothing was written")
 	}
-	status, why := http.StatusTooManyRequests, "events come faster than Kafka takes them"
+	status, why := http.StatusTooManyRequests, "events arrive faster than Kafka accepts them"
 	if p.kafkaReady() != nil {
 		status, why = http.StatusServiceUnavailable, "Kafka does not answer"
 	}
 	return problem.New(status, "buffer-full", "The buffer for Kafka is full",
-		"%s; nothing of this request was written", why)
+		"%s; nothing was written", why)
 }
 
 func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
-	return unacknowledged{problem.New(http.StatusServiceUnavailable, "not-acknowledged", "Kafka has not acknowledged",
-		"unknown: not acknowledged, safe to repeat (with this time_ms it keeps its place): %s", p.why(err)), timeMs}
+	return unacknowledged{problem.New(http.StatusServiceUnavailable, "not-acknowledged", "Not acknowledged by Kafka",
+		"outcome unknown: safe to retry, with this time_ms so that it keeps its order: %s", p.why(err)), timeMs}
 }
 
 // why returns why an event was not acknowledged, without the addresses that err may contain.
@@ -78,7 +75,6 @@ func (p *Producer) why(err error) string {
 	return fmt.Sprintf("Kafka has not answered within %s", p.options.AckTimeout)
 }
 
-// failing writes the problem that serve returns, and counts its errors.
 func (p *Producer) failing(serve func(http.ResponseWriter, *http.Request) *problem.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		prob := serve(w, r)
@@ -92,7 +88,6 @@ func (p *Producer) failing(serve func(http.ResponseWriter, *http.Request) *probl
 	}
 }
 
-// failWith writes a body that embeds a problem.
 func (p *Producer) failWith(w http.ResponseWriter, status int, body any) {
 	again := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 	if again && w.Header().Get("Retry-After") == "" { // keep a more exact one

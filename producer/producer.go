@@ -4,7 +4,7 @@
 // likes topic, keyed by post. The response is 202 only once Kafka has acknowledged the event, with its position.
 // Otherwise it says what is wrong, or that the event was not acknowledged and is safe to repeat.
 //
-//	request ─► slot (routes.go) ─► auth (access.go) ─► parse (like.go, batch.go) ─► publish (publish.go) ─► Kafka
+//	request ─► slot (routes.go) ─► auth (access.go) ─► parse (like.go, batch.go) ─► publish (like.go) ─► Kafka
 //	   ▲                                                                                │
 //	   └── 202 {partition, offset}, or a problem ◄──────────────────────────────────────┘
 //
@@ -83,7 +83,6 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 	p.proxies, _ = parseNetworks(o.TrustedProxies)
 	p.Server = httpserver.NewServer(httpserver.Config{
 		Name: "producer", Key: "producer.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		Says: "taking likes", // package bench finds the address by this message
 		HTTP: &http.Server{
 			Handler: tracing.Handler(p.routes(), "producer"), MaxHeaderBytes: o.MaxHeaderBytes,
 			ReadHeaderTimeout: o.ReadHeaderTimeout, ReadTimeout: o.ReadTimeout,
@@ -132,7 +131,7 @@ func (p *Producer) close(ctx context.Context) error {
 	if err := client.Flush(ctx); err != nil {
 		if left := client.BufferedProduceRecords(); left > 0 {
 			// Their requests were answered as not acknowledged.
-			p.log.Warn("events were given up at shutdown; none of them was answered as accepted", "events", left)
+			p.log.Warn("events were dropped at shutdown; none of them was reported as accepted", "events", left)
 		}
 	}
 	client.Close()

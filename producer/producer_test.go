@@ -23,7 +23,6 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Shutdown accepts nothing new and answers what is in flight: exactly what was accepted is in Kafka.
 func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
@@ -37,7 +36,7 @@ func TestShutdownLosesNothingAccepted(t *testing.T) {
 
 	r.Stop()
 	r.WaitClosed()
-	require.Empty(t, r.Ended, "Run waits for the requests in flight")
+	require.Empty(t, r.Ended, "Run must wait for the requests in flight")
 
 	release()
 	for _, answered := range answers {
@@ -47,8 +46,7 @@ func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r.consume(singles + 2)
 }
 
-// At shutdown the client delivers what it still buffers, although the request was answered long ago. Nothing is left
-// running.
+// At shutdown the client delivers what it buffers, although the request was answered long ago. Nothing is left running.
 func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
 	r := start(t, nil)
 	away := r.away()
@@ -62,10 +60,10 @@ func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
 	require.Contains(t, stacks(), client)
 	require.Contains(t, stacks(), ours)
 	r.Stop()
-	r.WaitFor("shutdown must begin", func() bool { return strings.HasSuffix(fmt.Sprint(r.Ready()), "shutting down") })
+	r.WaitFor("shutdown must start", func() bool { return strings.HasSuffix(fmt.Sprint(r.Ready()), "shutting down") })
 	away.Store(false)
 	require.NoError(t, <-r.Ended)
-	r.WaitFor("nothing is left running", func() bool {
+	r.WaitFor("all goroutines must end", func() bool {
 		return !strings.Contains(stacks(), client) && !strings.Contains(stacks(), ours)
 	})
 	r.consume(1)
@@ -87,7 +85,7 @@ func TestShutdownWithoutKafka(t *testing.T) {
 }
 
 // A request that is still being received when the time is up is cut off, and nothing of it was written.
-func TestShutdownCutsASlowRequest(t *testing.T) {
+func TestShutdownInterruptsASlowRequest(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) {
 		o.AckTimeout, o.ShutdownTimeout, o.MaxConcurrentRequests = 2*time.Second, 3*time.Second, 1
@@ -95,7 +93,7 @@ func TestShutdownCutsASlowRequest(t *testing.T) {
 	r.Unfinished(batch, "application/jsonl", line(1, 1)+"\n")
 	r.Stop()
 	err := <-r.Ended
-	require.ErrorContains(t, err, "producer: requests were cut off after 3s")
+	require.ErrorContains(t, err, "producer: requests were interrupted after 3s")
 	require.NotContains(t, err.Error(), "did not end")
 	require.Zero(t, r.written())
 }
@@ -105,8 +103,8 @@ func TestHandlerWithoutRun(t *testing.T) {
 	require.Empty(t, r.Addr())
 	require.ErrorContains(t, r.Ready(), "the producer is not running")
 	apikit.Ask(t, r.HTTP.Handler, httptest.NewRequest("PUT", like, nil)).RequireJSON(503,
-		apikit.Problem(503, "not-running", "Likes are not taken now",
-			"the producer starts or shuts down; nothing of this request was written"))
+		apikit.Problem(503, "not-running", "Service unavailable",
+			"the producer is starting or shutting down; nothing was written"))
 }
 
 func TestMetrics(t *testing.T) {
@@ -128,7 +126,7 @@ func TestMetrics(t *testing.T) {
 	r.waitBuffered(0) // kgo runs the promise before it uncounts a record
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejectsInvalidOptions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	create := func(o Options, brokers ...string) error {
 		kafka := kafka.DefaultOptions()
@@ -142,7 +140,7 @@ func TestNewRefuses(t *testing.T) {
 	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the producer's metrics")
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunRejectsInvalidInput(t *testing.T) {
 	r := start(t, nil)
 	require.ErrorContains(t, r.Run(context.Background()), "Run was called twice")
 	taken := newRig(t, func(o *Options) { o.HTTPAddr = r.Addr() })
@@ -170,8 +168,8 @@ func TestTLS(t *testing.T) {
 }
 
 func notAcknowledged(timeMs int64, why string, more ...string) string {
-	return apikit.Problem(503, "not-acknowledged", "Kafka has not acknowledged",
-		"unknown: not acknowledged, safe to repeat (with this time_ms it keeps its place): "+why,
+	return apikit.Problem(503, "not-acknowledged", "Not acknowledged by Kafka",
+		"outcome unknown: safe to retry, with this time_ms so that it keeps its order: "+why,
 		append(more, fmt.Sprintf(`"time_ms":%d`, timeMs))...)
 }
 
@@ -180,7 +178,7 @@ const silent = "Kafka has not answered within 300ms"
 
 func shortAck(o *Options) { o.AckTimeout, o.ReadyTimeout = 300*time.Millisecond, 300*time.Millisecond }
 
-func TestKafkaAway(t *testing.T) {
+func TestKafkaUnavailable(t *testing.T) {
 	t.Parallel()
 	r := start(t, shortAck)
 	away := r.away()
@@ -188,23 +186,23 @@ func TestKafkaAway(t *testing.T) {
 
 	began := time.Now()
 	r.put(like+"?time_ms=5").RequireJSON(503, notAcknowledged(5, silent)).RequireHeader("Retry-After", "1")
-	require.Less(t, time.Since(began), 5*time.Second, "the answer is bounded in time")
+	require.Less(t, time.Since(began), 5*time.Second, "the response time must be bounded")
 	r.postLike(likes, `{"user_id":9,"time_ms":5}`).RequireJSON(503, notAcknowledged(5, silent))
 	b := decodeBatch(r.postLines("?time_ms=8", `x`, line(1, 1), line(2, 2)).Require(503), 0, 1, 2)
 	require.Equal(t, 2, *b.FirstUnacceptedLine)
 	require.EqualValues(t, 8, b.TimeMs)
 	require.Equal(t, silent, b.Lines[1].Detail)
 
-	r.WaitFor("the producer must notice", func() bool { return r.Ready() != nil })
-	require.ErrorContains(t, r.Ready(), "does not answer for the topic likes")
+	r.WaitFor("the producer must become unready", func() bool { return r.Ready() != nil })
+	require.ErrorContains(t, r.Ready(), "returned no metadata for topic likes")
 	r.requireCount(0, "accepted_total")
 	r.requireCount(4, "unacknowledged_total")
 
 	// When Kafka recovers, a repeated event keeps its order, whether or not the first was written too.
 	away.Store(false)
-	r.WaitFor("Kafka is back", func() bool { return r.Ready() == nil })
+	r.WaitFor("the producer must become ready", func() bool { return r.Ready() == nil })
 	var a apikit.Answer
-	r.WaitFor("likes are accepted again", func() bool {
+	r.WaitFor("likes must be accepted again", func() bool {
 		a = r.put(like + "?time_ms=5")
 		return a.Status == accepted
 	})
@@ -219,7 +217,7 @@ func TestKafkaAway(t *testing.T) {
 }
 
 // If Kafka was never available, the response is the same, in the same time.
-func TestKafkaNeverThere(t *testing.T) {
+func TestKafkaNeverAvailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, shortAck)
 	r.away().Store(true)
@@ -234,24 +232,24 @@ func TestTopicMissing(t *testing.T) {
 	r := newRig(t, shortAck)
 	require.NoError(t, r.cluster.DeleteTopic(schema.TopicLikes))
 	r.Start()
-	r.WaitFor("the producer must notice", func() bool {
+	r.WaitFor("the producer must report the missing topic", func() bool {
 		return strings.Contains(fmt.Sprint(r.Ready()), "`kudos topics apply`")
 	})
 	r.put(like).Require(503)
 
 	require.NoError(t, r.cluster.CreateTopic(schema.TopicLikes, partitions, nil))
-	r.WaitFor("Kafka is back", func() bool { return r.Ready() == nil })
-	r.WaitFor("likes are accepted", func() bool { return r.put(like).Status == accepted })
+	r.WaitFor("the producer must become ready", func() bool { return r.Ready() == nil })
+	r.WaitFor("likes must be accepted", func() bool { return r.put(like).Status == accepted })
 }
 
 func TestReady(t *testing.T) {
 	r := start(t, func(o *Options) { o.ReadyTimeout = time.Hour })
-	r.health.answered(errors.New("a look that failed"))
-	require.NoError(t, r.Ready(), "silence counts only with time")
+	r.health.answered(errors.New("metadata request failed"))
+	require.NoError(t, r.Ready(), "a failure counts only after ready_timeout")
 	r.health.answered(kerr.UnknownTopicOrPartition)
 	require.ErrorContains(t, r.Ready(), "the topic likes does not exist; create it with `kudos topics apply`")
-	r.health.answered(errors.New("a look that failed"))
-	require.ErrorContains(t, r.Ready(), "does not answer for the topic likes: a look that failed")
+	r.health.answered(errors.New("metadata request failed"))
+	require.ErrorContains(t, r.Ready(), "returned no metadata for topic likes: metadata request failed")
 	r.health.answered(nil)
 	require.NoError(t, r.Ready())
 }
@@ -267,7 +265,7 @@ func TestClientRetries(t *testing.T) {
 	began := time.Now()
 	r.put(like).Require(accepted)
 	require.EqualValues(t, 1, r.written())
-	require.Less(t, time.Since(began), 4*time.Second, "a leader that moved is looked for at once")
+	require.Less(t, time.Since(began), 4*time.Second, "the new leader must be looked up at once")
 }
 
 // An acknowledgment after the request has stopped waiting does not change its response.
@@ -283,7 +281,7 @@ func TestLateAcknowledgement(t *testing.T) {
 	require.NoError(t, err)
 	release()
 	r.waitBuffered(0)
-	require.True(t, r.buffer.TryAcquire(int64(r.options.MaxBufferedRecords)), "its slot is free again")
+	require.True(t, r.buffer.TryAcquire(int64(r.options.MaxBufferedRecords)), "its slot must be released")
 	require.Equal(t, []ack{{}}, acks)
 	r.requireCount(1, "unacknowledged_total")
 	r.requireCount(0, "accepted_total")

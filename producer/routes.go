@@ -18,7 +18,6 @@ import (
 //go:embed openapi.yaml
 var document string
 
-// served returns everything that the producer serves, by path and method.
 func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 	return map[string]map[string]http.HandlerFunc{
 		"/v1/posts/{post_id}/likes/{user_id}": {
@@ -75,7 +74,7 @@ func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.
 // takeSlot takes a slot for a request, which the caller releases, or rejects the request.
 func (p *Producer) takeSlot() *problem.Problem {
 	if !p.requests.TryAcquire(1) {
-		return tooManyRequests("as many requests are in hand as the producer takes")
+		return tooManyRequests("the limit of concurrent requests is reached")
 	}
 	return nil
 }

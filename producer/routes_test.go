@@ -12,7 +12,6 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// The document and the handlers have the same operations.
 func TestDocumentIsWhatIsServed(t *testing.T) {
 	r := start(t, nil)
 	apikit.LoadDocument(t, document).RequireServed(t, r.served())
@@ -20,8 +19,7 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 	require.Equal(t, document, a.Body)
 }
 
-// Responses of each kind match the document.
-func TestAnswersAreAsDocumented(t *testing.T) {
+func TestResponsesMatchTheDocument(t *testing.T) {
 	doc := apikit.LoadDocument(t, document)
 	r := start(t, func(o *Options) { behindGateway(o); o.UserRate, o.UserBurst = 0.001, 7 })
 	for _, tt := range []struct {
@@ -56,7 +54,6 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	}
 }
 
-// The document names every reason that a line can have.
 func TestDocumentNamesTheReasons(t *testing.T) {
 	var documented []string
 	line := apikit.LoadDocument(t, document).Components.Schemas["Line"].Value
@@ -66,8 +63,7 @@ func TestDocumentNamesTheReasons(t *testing.T) {
 	require.ElementsMatch(t, append(rejectReasons(), reasonNotAcknowledged), documented)
 }
 
-// A page of another origin, such as a reader's dashboard, may send likes from a browser if it is listed; by default
-// none may.
+// A page of another origin, such as a reader's dashboard, may send likes from a browser if listed; by default none may.
 func TestOrigins(t *testing.T) {
 	const page, allow = "https://www.example.com", "Access-Control-Allow-Origin"
 	r, closed := start(t, func(o *Options) { o.Origins = []string{page} }), start(t, nil)
@@ -88,8 +84,7 @@ func TestOrigins(t *testing.T) {
 	r.End()
 }
 
-// FuzzAPI checks that every response has the documented form, and that Kafka has exactly the events that it reports as
-// accepted.
+// FuzzAPI checks that each response has the documented form and that Kafka has exactly the events reported as accepted.
 func FuzzAPI(f *testing.F) {
 	r := start(f, nil)
 	f.Add("PUT", "/v1/posts/1/likes/2", "region=us&time_ms=7", "", []byte(nil))
@@ -132,7 +127,7 @@ func FuzzAPI(f *testing.F) {
 				require.NotEmpty(t, answer.Title)
 			}
 		default:
-			require.Contains(t, []int{301, 307, 308}, a.Status, "a path is cleaned: %q", path)
+			require.Contains(t, []int{301, 307, 308}, a.Status, "want a redirect to the clean path: %q", path)
 		}
 		require.Equal(t, before+written, r.written())
 	})

@@ -14,8 +14,7 @@ import (
 // newTokenParser returns a parser that checks everything in a token; the key of its signature is up to the caller.
 func newTokenParser(o Options) *jwt.Parser {
 	return jwt.NewParser(
-		// Only these algorithms are accepted, whatever the token names: never "none", nor a MAC with the public key as
-		// its secret.
+		// Only these are accepted, whatever the token names: never "none", nor a MAC with the public key as its secret.
 		jwt.WithValidMethods(o.JWTAlgorithms),
 		jwt.WithIssuer(o.JWTIssuer),
 		jwt.WithAudience(o.JWTAudience),
@@ -26,8 +25,7 @@ func newTokenParser(o Options) *jwt.Parser {
 	)
 }
 
-// errCritical rejects a token with extensions that its recipient must understand (RFC 7515, 4.1.11). The producer
-// understands none, and the parser does not check.
+// errCritical rejects critical extensions (RFC 7515, 4.1.11): the producer understands none; the parser does not check.
 var errCritical = errors.New("the token has critical extensions")
 
 // bearerChallenge is for requests without a token; invalidToken says what is wrong with one.
@@ -61,22 +59,21 @@ func (p *Producer) identifyByToken(r *http.Request) (caller, error) {
 	}
 	user, ok := userOf(claims[p.options.JWTUserClaim])
 	if !ok {
-		return caller{}, invalidToken("the token names no user: its claim " + p.options.JWTUserClaim +
-			" is no user id (a whole number above 0 of 64 bits, without leading zeros)")
+		return caller{}, invalidToken("the token does not identify a user: its claim " + p.options.JWTUserClaim +
+			" is not a user id (a 64-bit integer above 0, without leading zeros)")
 	}
 	return caller{user: user}, nil
 }
 
-// bearerToken returns the request's token; there must be exactly one.
 func bearerToken(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
 		return "", &authError{bearerChallenge,
-			fmt.Sprintf("there are %d headers Authorization, not one: Bearer TOKEN", len(given))}
+			fmt.Sprintf("there are %d Authorization headers instead of one: Bearer TOKEN", len(given))}
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return "", &authError{bearerChallenge, "the header Authorization is not Bearer TOKEN"}
+		return "", &authError{bearerChallenge, "the Authorization header is not of the form Bearer TOKEN"}
 	}
 	return token, nil
 }
@@ -87,21 +84,21 @@ func whyInvalid(err error) string {
 		err    error
 		detail string
 	}{
-		{errUnknownKey, "no key of the issuer is for this token"},
-		{errCritical, "the token has critical extensions (crit), of which none is supported"},
+		{errUnknownKey, "none of the issuer's keys matches this token"},
+		{errCritical, "the token has critical extensions (crit), which are not supported"},
 		{jwt.ErrTokenExpired, "the token has expired"},
 		{jwt.ErrTokenNotValidYet, "the token is not valid yet"},
-		{jwt.ErrTokenInvalidIssuer, "the token is another issuer's"},
+		{jwt.ErrTokenInvalidIssuer, "the token is from another issuer"},
 		{jwt.ErrTokenInvalidAudience, "the token is for another audience"},
 		{jwt.ErrTokenRequiredClaimMissing, "the token lacks one of exp, iss and aud"},
 		{jwt.ErrTokenSignatureInvalid,
-			"the signature of the token is not valid, or of an algorithm that is not allowed"},
+			"the token's signature is invalid or uses an algorithm that is not allowed"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.detail
 		}
 	}
-	return "the token cannot be read"
+	return "the token cannot be parsed"
 }
 
 // hasScope reports whether the token has a scope: in scope (RFC 8693), a string separated by spaces, or in scp, where
@@ -125,7 +122,6 @@ func hasScope(claims jwt.MapClaims, want string) bool {
 	return false
 }
 
-// userOf parses the user id in a claim, a string or a number.
 func userOf(claim any) (uint64, bool) {
 	switch id := claim.(type) {
 	case string:

@@ -39,35 +39,35 @@ func TestTokens(t *testing.T) {
 		token  string
 		detail string // "": accepted
 	}{
-		"valid":                {key.token(t, nil), ""},
-		"valid, RSA":           {other.token(t, nil), ""},
-		"one of the audiences": {key.token(t, set("aud", []string{"feed", "kudos"})), ""},
-		"ended within leeway":  {key.token(t, set("exp", in(-10*time.Second))), ""},
-		"begins within leeway": {key.token(t, set("nbf", in(10*time.Second))), ""},
+		"valid":                     {key.token(t, nil), ""},
+		"valid, RSA":                {other.token(t, nil), ""},
+		"one of the audiences":      {key.token(t, set("aud", []string{"feed", "kudos"})), ""},
+		"expired within leeway":     {key.token(t, set("exp", in(-10*time.Second))), ""},
+		"valid soon, within leeway": {key.token(t, set("nbf", in(10*time.Second))), ""},
 
-		"ended":                    {key.token(t, set("exp", in(-time.Minute))), "has expired"},
-		"never ends":               {key.token(t, without("exp")), "lacks one of exp, iss and aud"},
-		"not yet":                  {key.token(t, set("nbf", in(time.Minute))), "is not valid yet"},
-		"another issuer":           {key.token(t, set("iss", "https://evil.example.com")), "is another issuer's"},
+		"expired":                  {key.token(t, set("exp", in(-time.Minute))), "has expired"},
+		"no expiry":                {key.token(t, without("exp")), "lacks one of exp, iss and aud"},
+		"not valid yet":            {key.token(t, set("nbf", in(time.Minute))), "is not valid yet"},
+		"another issuer":           {key.token(t, set("iss", "https://evil.example.com")), "is from another issuer"},
 		"no issuer":                {key.token(t, without("iss")), "lacks one of"},
 		"another audience":         {key.token(t, set("aud", "feed")), "is for another audience"},
 		"no audience":              {key.token(t, without("aud")), "lacks one of"},
-		"another key, same name":   {stranger.token(t, nil), "signature of the token is not valid"},
-		"HMAC with the public key": {mac.token(t, nil), "or of an algorithm that is not allowed"},
-		"no signature":             {unsigned.token(t, nil), "or of an algorithm that is not allowed"},
-		"unknown key":              {unknown.token(t, nil), "no key of the issuer is for this token"},
-		"no name, and two keys":    {nameless.token(t, nil), "no key of the issuer is for this token"},
-		"signature of another": {swapSignature(key.token(t, nil), key.token(t, set("sub", "8"))),
-			"signature of the token is not valid"},
-		"no token":                  {"me", "cannot be read"},
-		"user that is no number":    {key.token(t, set("sub", "me")), "names no user"},
-		"user in another form":      {key.token(t, set("sub", "09")), "names no user"},
-		"user 0":                    {key.token(t, set("sub", "0")), "names no user"},
-		"no user":                   {key.token(t, without("sub")), "names no user"},
-		"scope of another name":     {key.token(t, otherScope), "names no user"},
-		"a list where a text is":    {key.token(t, set("sub", []string{"9"})), "names no user"},
-		"time that is none":         {key.token(t, set("exp", "tomorrow")), "cannot be read"},
-		"a user id with a fraction": {key.token(t, set("sub", json.Number("9.0"))), "names no user"},
+		"another key, same id":     {stranger.token(t, nil), "token's signature is invalid"},
+		"HMAC with the public key": {mac.token(t, nil), "or uses an algorithm that is not allowed"},
+		"no signature":             {unsigned.token(t, nil), "or uses an algorithm that is not allowed"},
+		"unknown key":              {unknown.token(t, nil), "none of the issuer's keys matches this token"},
+		"no key id, two keys":      {nameless.token(t, nil), "none of the issuer's keys matches this token"},
+		"signature of another token": {swapSignature(key.token(t, nil), key.token(t, set("sub", "8"))),
+			"token's signature is invalid"},
+		"not a token":              {"me", "cannot be parsed"},
+		"user is not a number":     {key.token(t, set("sub", "me")), "does not identify a user"},
+		"user with a leading zero": {key.token(t, set("sub", "09")), "does not identify a user"},
+		"user 0":                   {key.token(t, set("sub", "0")), "does not identify a user"},
+		"no user":                  {key.token(t, without("sub")), "does not identify a user"},
+		"another scope":            {key.token(t, otherScope), "does not identify a user"},
+		"user is a list":           {key.token(t, set("sub", []string{"9"})), "does not identify a user"},
+		"expiry is not a time":     {key.token(t, set("exp", "tomorrow")), "cannot be parsed"},
+		"user with a fraction":     {key.token(t, set("sub", json.Number("9.0"))), "does not identify a user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := r.putAs(tt.token, like)
@@ -81,7 +81,7 @@ func TestTokens(t *testing.T) {
 		})
 	}
 	r.consume(5)
-	require.EqualValues(t, 1, issuer.asked.Load(), "within the pause unknown keys are not looked for")
+	require.EqualValues(t, 1, issuer.asked.Load(), "during the pause, unknown keys must not query the issuer")
 }
 
 // TestRegressUnknownCrit: a token whose header names a critical extension was accepted, although the producer
@@ -92,8 +92,8 @@ func TestRegressUnknownCrit(t *testing.T) {
 	for name, crit := range map[string]any{
 		"unknown":           []string{"https://example.com/must-understand"},
 		"of RFC 7797":       []string{"b64"},
-		"none named":        []string{},
-		"no list":           "exp",
+		"empty list":        []string{},
+		"not a list":        "exp",
 		"null":              nil,
 		"registered header": []string{"alg"},
 	} {
@@ -106,26 +106,24 @@ func TestRegressUnknownCrit(t *testing.T) {
 	r.putAs(key.token(t, nil, optional), like).Require(accepted)
 }
 
-// swapSignature returns a token's claims with another token's signature.
 func swapSignature(token, other string) string {
 	return token[:strings.LastIndexByte(token, '.')] + other[strings.LastIndexByte(other, '.'):]
 }
 
-// A token is accepted in one Authorization header, and nowhere else.
-func TestTokenComesInOneHeader(t *testing.T) {
+func TestTokenNeedsOneHeader(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
 	token := key.token(t, nil)
 	const challenge, realm = "WWW-Authenticate", `Bearer realm="kudos"`
 	for _, bad := range []string{"Basic OTo5", "Bearer", "Bearer ", token, "Bearer a."} {
-		detail := "is not Bearer TOKEN"
+		detail := "is not of the form Bearer TOKEN"
 		if bad == "Bearer a." {
-			detail = "cannot be read"
+			detail = "cannot be parsed"
 		}
 		a := requireUnauthenticated(r.put(like, "Authorization", bad), detail)
 		require.True(t, strings.HasPrefix(a.Header.Get(challenge), realm))
 	}
-	requireUnauthenticated(r.put(like+"?access_token="+token), "there are 0 headers Authorization, not one").
+	requireUnauthenticated(r.put(like+"?access_token="+token), "there are 0 Authorization headers instead of one").
 		RequireHeader(challenge, realm) // RFC 6750, 3.1: no error code without credentials
 	apikit.ReadFrom(t, r.Dial("PUT "+like+" HTTP/1.1\r\nHost: x\r\n"+
 		"Authorization: Bearer "+token+"\r\nAuthorization: Bearer x\r\n\r\n")).Require(http.StatusUnauthorized)
@@ -146,10 +144,10 @@ func TestTokensOfUsersAndServices(t *testing.T) {
 		return func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", scopes }
 	}
 	for name, service := range map[string]string{
-		"scope":            key.serviceToken(t),
-		"scp, a list":      key.token(t, scp([]string{"x", serviceScope})),
-		"scp, a text":      key.token(t, scp(serviceScope)),
-		"without any name": key.token(t, func(c jwt.MapClaims) { delete(c, "sub"); c["scope"] = serviceScope }),
+		"scope":             key.serviceToken(t),
+		"scp as a list":     key.token(t, scp([]string{"x", serviceScope})),
+		"scp as a string":   key.token(t, scp(serviceScope)),
+		"without a subject": key.token(t, func(c jwt.MapClaims) { delete(c, "sub"); c["scope"] = serviceScope }),
 	} {
 		t.Log(name)
 		r.putAs(service, "/v1/posts/7/likes/8").Require(accepted)
@@ -159,7 +157,6 @@ func TestTokensOfUsersAndServices(t *testing.T) {
 	r.consume(1 + 4*3 + 1)
 }
 
-// Without a configured scope, no token is a service's.
 func TestNoServiceWithoutAScope(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.ServiceScope = "" })
@@ -182,5 +179,5 @@ func TestUserClaim(t *testing.T) {
 	other := token(json.Number("18446744073709551614"))
 	r.putAs(other, "/v1/posts/7/likes/"+most).Require(http.StatusForbidden)
 	r.putAs(token(math.MaxInt32), "/v1/posts/7/likes/2147483647").Require(accepted)
-	requireUnauthenticated(r.putAs(key.token(t, nil), like), "its claim https://example.com/uid is no user id")
+	requireUnauthenticated(r.putAs(key.token(t, nil), like), "its claim https://example.com/uid is not a user id")
 }

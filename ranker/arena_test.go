@@ -23,12 +23,11 @@ import (
 // arena is a broker with all topics, for running rankers.
 type arena struct {
 	*devtest.Kafka
-	t    testing.TB
-	log  *slog.Logger
-	opts ranker.Options
-	run  *running
-	// passed is, for each partition, the number of rankings written before a reset.
-	passed [partitions]int
+	t      testing.TB
+	log    *slog.Logger
+	opts   ranker.Options
+	run    *running
+	passed [partitions]int // by partition, the number of rankings written before a reset
 }
 
 func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
@@ -54,7 +53,6 @@ func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
 	return a
 }
 
-// running is a running ranker.
 type running struct {
 	*ranker.Ranker
 	reg  *prometheus.Registry
@@ -75,8 +73,7 @@ func (a *arena) start() {
 	a.run = r
 }
 
-// feed writes up to some records of each tape, from the positions in at, which it advances. It reports whether there
-// are more.
+// feed writes up to some records of each tape, from the positions in at, which it advances. It reports if more remain.
 func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) {
 	a.t.Helper()
 	var records []*kgo.Record
@@ -95,7 +92,6 @@ func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) 
 	return more
 }
 
-// feedAll feeds the whole tapes, some records at a time.
 func (a *arena) feedAll(tapes [][]rankings.Record, some int) {
 	a.t.Helper()
 	for at := make([]int, partitions); a.feed(tapes, at, some); {
@@ -143,12 +139,12 @@ func (a *arena) waitFor(what string, condition func() (ok bool, now any)) {
 }
 
 // waitSettled waits until every ranking follows from the log, and the last ones cover all of it.
-func (a *arena) waitSettled() *rankings.Verdict {
+func (a *arena) waitSettled() *rankings.Result {
 	a.t.Helper()
 	return a.waitSettledOf(a.logs)
 }
 
-func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Verdict) {
+func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Result) {
 	a.t.Helper()
 	o := a.opts
 	config := rankings.Config{
@@ -164,7 +160,6 @@ func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Verdict) {
 	return v
 }
 
-// waitCommitted waits until the group has committed n records of each partition.
 func (a *arena) waitCommitted(n int64) {
 	a.t.Helper()
 	a.waitFor("commits", func() (bool, any) {
@@ -202,7 +197,6 @@ func (a *arena) best() (posts []uint64) {
 	return posts
 }
 
-// waitCaughtUp waits until all partitions are running without lag.
 func waitCaughtUp(t testing.TB, ready func() error, reg *prometheus.Registry) {
 	t.Helper()
 	devtest.WaitFor(t, "no lag", func() (bool, any) {

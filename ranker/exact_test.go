@@ -17,8 +17,7 @@ import (
 	"kudos/schema"
 )
 
-// TestRankingsAreExact ranks a day's likes, in batches of any size, while rankers stop and start and posts are
-// excluded.
+// TestRankingsAreExact ranks a day's likes in batches of any size, while rankers stop and start and posts are excluded.
 func TestRankingsAreExact(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -67,9 +66,8 @@ func TestRankingsAreExact(t *testing.T) {
 	}
 }
 
-// TestUnsealedListsAreNotSeen: after an exclusion there are new lists at the offset of the last ones. They take effect
-// together, even if each arrives in its own batch.
-func TestUnsealedListsAreNotSeen(t *testing.T) {
+// TestUnsealedListsAreInvisible: lists after an exclusion take effect together, even if each arrives in its own batch.
+func TestUnsealedListsAreInvisible(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
 	a.feedAll(aDay(150, day.DefaultBatching(partitions))(t), 1000)
@@ -83,9 +81,8 @@ func TestUnsealedListsAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only at intervals. The next
-// ranker writes the lists that were due.
-func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
+// TestCountedLikesAreListedAfterARestart: lists are only written at intervals; the next ranker writes those due.
+func TestCountedLikesAreListedAfterARestart(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.EmitInterval = 24 * time.Hour })
 	tapes, at := likesAt(29_000_000, 20), make([]int, partitions)
@@ -105,8 +102,8 @@ func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	listed := day.Regions[0].String()
 	a := newArena(t, func(o *ranker.Options) { o.Regions = []string{listed} })
 	a.start()
-	a.feedAll(aDay(3000, day.DefaultBatching(partitions))(t), 1000)
-	a.waitFor("likes of both kinds of regions, and more of all", func() (bool, any) {
+	a.feedAll(aDay(16_000, day.DefaultBatching(partitions))(t), 1000)
+	a.waitFor("likes of listed and other regions, and more of all", func() (bool, any) {
 		likes := map[string]int64{}
 		for _, rec := range a.logs().Rankings {
 			r, err := schema.DecodeRanking(rec.Value)
@@ -121,9 +118,9 @@ func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	})
 }
 
-// TestPostsThatComeToBeShared: posts that become shared leave the leaders, and others replace them. If there are no
+// TestPostsThatGetUserBuckets: posts that become shared leave the leaders, and others replace them. If there are no
 // others, only shared posts tell the next ranker that the region exists.
-func TestPostsThatComeToBeShared(t *testing.T) {
+func TestPostsThatGetUserBuckets(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.TopN = 2 })
 	l, at := &likes{minute: 29_000_000, counts: map[likesOf]int64{}}, make([]int, partitions)
@@ -159,8 +156,7 @@ func TestPostsThatComeToBeShared(t *testing.T) {
 	everywhere(func(p int32, _ []uint64) { l.add(p, most, 1, elsewhere, 2) })
 }
 
-// TestSettingsChange: after a change of settings, everything published follows from the log and the new settings,
-// whatever the partitions had reported before.
+// TestSettingsChange: whatever was reported before, all that is published follows from log and new settings.
 func TestSettingsChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*ranker.Options){
@@ -199,8 +195,8 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeAtRest: lists that the new settings do not change are written again, too.
-func TestSettingsChangeAtRest(t *testing.T) {
+// TestSettingsChangeWhileStopped: lists that the new settings do not change are written again, too.
+func TestSettingsChangeWhileStopped(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, nil)
 	a.start()
@@ -248,8 +244,8 @@ func (a *arena) logsSince(before []rankings.Record) *rankings.Log {
 	return log
 }
 
-// TestAGapInTheUpdatesParks: a recent update is missing. What was counted stays as it is.
-func TestAGapInTheUpdatesParks(t *testing.T) {
+// TestGapInTheUpdatesParks: a recent update is missing. What was counted stays as it is.
+func TestGapInTheUpdatesParks(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, nil)
 	tapes, at := likesAt(time.Now().Unix()/60, 4), make([]int, partitions)
@@ -262,17 +258,17 @@ func TestAGapInTheUpdatesParks(t *testing.T) {
 		"kudos ranker reset")
 }
 
-// TestStateThatDoesNotBelongParks, and the action in the error repairs it.
-func TestStateThatDoesNotBelongParks(t *testing.T) {
+// TestStateOfAnotherTopicParks, and the action in the error repairs it.
+func TestStateOfAnotherTopicParks(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*arena, *kadm.Client){
-		"stands at offset": func(a *arena, adm *kadm.Client) { // somebody reset the group's offset
+		"is at offset": func(a *arena, adm *kadm.Client) { // somebody reset the group's offset
 			var o kadm.Offsets
 			o.AddOffset(schema.TopicUpdates, 1, 1, -1)
 			_, err := adm.CommitOffsets(a.t.Context(), schema.GroupTrendingLocal, o)
 			require.NoError(a.t, err)
 		},
-		"was deleted and created again": func(a *arena, adm *kadm.Client) {
+		"was recreated": func(a *arena, adm *kadm.Client) {
 			_, err := adm.DeleteTopics(a.t.Context(), schema.TopicTrendingLocal)
 			require.NoError(a.t, err)
 			_, err = adm.CreateTopic(a.t.Context(), partitions, 1, nil, schema.TopicTrendingLocal)

@@ -18,11 +18,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-// exclusionsPartition is the only partition of trending-exclusions.
-const exclusionsPartition = 0
+const exclusionsPartition = 0 // there is no other
 
-// exclusions are the posts that moderation has excluded, as read from trending-exclusions so far. The topic is small,
-// so every worker reads all of it.
+// exclusions are the excluded posts as read from trending-exclusions, a small topic: every worker reads all of it.
 type exclusions struct {
 	posts map[uint64]Excluded
 	next  int64 // next offset to read
@@ -43,8 +41,7 @@ func (e *exclusions) has(post uint64) bool {
 	return excluded
 }
 
-// poll reads new records at most once per interval, and calls changed for every post that is newly excluded or
-// included.
+// poll reads new records at most once per interval, and calls changed for every post newly excluded or included.
 func (e *exclusions) poll(
 	ctx context.Context, cl kmsg.Requestor, now time.Time, log *slog.Logger, changed func(post uint64, excluded bool),
 ) error {
@@ -76,7 +73,7 @@ func (e *exclusions) readOn(
 				x, err = schema.DecodeExclusion(rec.Value)
 			}
 			if err != nil {
-				log.Warn("passed over an exclusion that cannot be read",
+				log.Warn("skipped an exclusion that cannot be decoded",
 					"topic", schema.TopicExclusions, "offset", rec.Offset, "error", err)
 				continue
 			}
@@ -112,8 +109,7 @@ func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([
 	return slices.SortedFunc(maps.Values(e.posts), byPost), err
 }
 
-// Exclude writes x for each of the posts. It returns the posts that Kafka has acknowledged, which on an error may not
-// be all of them. Writing them again does no harm.
+// Exclude writes x for each post, and returns those that Kafka has acknowledged. Writing them again does no harm.
 func Exclude(
 	ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
 ) (done []uint64, err error) {
@@ -152,7 +148,7 @@ func Exclude(
 		}
 	}
 	if err := results.FirstErr(); err != nil {
-		return done, fmt.Errorf("writing to %s: %d of %d posts are done (run it again; once more does no harm): %w",
+		return done, fmt.Errorf("writing to %s: %d of %d posts are done (run it again; repeating is harmless): %w",
 			schema.TopicExclusions, len(done), len(posts), err)
 	}
 	return done, nil
@@ -162,7 +158,7 @@ func Exclude(
 func lookUp(ctx context.Context, cl kmsg.Requestor, cluster kafka.Options, topic string) (kafka.TopicInfo, error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`,
+		err = fmt.Errorf("topic %s does not exist on %v; run `kudos topics apply`",
 			topic, cluster.Brokers)
 	}
 	return topics.ByName[topic], err

@@ -11,14 +11,12 @@ import (
 	"kudos/stream/kafka"
 )
 
-// The tests that use this file are in an external package, because package dev, whose servers they start, imports this
-// one.
+// The tests using this file are in an external package, since package dev, whose servers they start, imports this one.
 
 // MySQLMaxBatch is the batch size of the workers of trending-mysql.
 const MySQLMaxBatch = mysqlMaxBatch
 
-// NewMySQLWriters returns a constructor of workers of trending-mysql. While idle, they compare their position with
-// MySQL's every checkEvery.
+// NewMySQLWriters returns a constructor of trending-mysql workers, which check idle positions every checkEvery.
 func NewMySQLWriters(
 	kafka kafka.Clients, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration,
 ) func(stream.Assignment) stream.Worker {

@@ -16,8 +16,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// local is the worker of trending-local for one partition. It counts the likes in windows and of all time, and writes
-// the partition's top lists.
+// local is the worker of trending-local for one partition: it counts likes, windowed and all-time, and writes lists.
 type local struct {
 	table
 
@@ -55,14 +54,14 @@ func (w *local) load() error {
 		}},
 		rows{rowWindow, func(key, value []byte) error {
 			if len(key) != regionSize+8 {
-				return fmt.Errorf("row key %x is none of a region and a post", key)
+				return fmt.Errorf("row key %x is not a region and a post", key)
 			}
 			row := window.RowKey{Region: schema.Region(key), Post: binary.BigEndian.Uint64(key[regionSize:])}
 			return w.windows.LoadRow(row, value)
 		}},
 		rows{rowShared, func(key, _ []byte) error {
 			if len(key) != 8 {
-				return fmt.Errorf("row key %x is of no post", key)
+				return fmt.Errorf("row key %x is not a post", key)
 			}
 			post := binary.BigEndian.Uint64(key)
 			w.windows.Share(post, true)
@@ -98,13 +97,13 @@ func (w *local) load() error {
 		return err
 	}
 	if len(w.stale) > 0 {
-		w.log.Info("the settings have changed: all lists are made anew", "topic", w.input, "partition", w.partition)
+		w.log.Info("the settings have changed: rebuilding all lists", "topic", w.input, "partition", w.partition)
 	}
 	w.gap = clock.gap
 	w.windows.LoadClock(clock.clock, clock.idle, clock.kept, listed)
 	for _, p := range w.windows.Partial() {
-		w.log.Warn("a window reaches back further than likes were kept before it was set up: "+
-			"its rankings lack those until then",
+		w.log.Warn("a new window covers more time than likes were kept for: "+
+			"its rankings are incomplete until complete_to",
 			"partition", w.partition, "window", p.Window, "counted_since", p.Since, "complete_to", p.Complete)
 	}
 	return nil
@@ -162,8 +161,7 @@ func (w *local) tick(ctx context.Context, at kafka.Position) error {
 	return w.finish(ctx, at)
 }
 
-// listsDue reports whether to compute lists: once in each interval in which something arrived, whenever the watermark
-// has moved, and immediately after an exclusion.
+// listsDue reports true once per interval with input, when the watermark has moved, and right after an exclusion.
 func (w *local) listsDue(now time.Time, at kafka.Position) bool {
 	return w.sealDue || len(w.windows.Marks) > 0 || w.interval(now) != w.emitted && at.Offset != w.sealed.Offset
 }
@@ -184,7 +182,7 @@ func (w *local) count(rec *kgo.Record) error {
 	}
 	w.tx.nextSeq = u.Seq + 1
 	if string(rec.Key) == schema.ProgressKey {
-		w.progress.Layouts, w.progress.Moving = u.Layouts(), u.Moved
+		w.progress.Layouts, w.progress.Migrating = u.Layouts(), u.Moved
 		return nil
 	}
 	post, err := schema.ParsePostKey(rec.Key)
@@ -192,7 +190,7 @@ func (w *local) count(rec *kgo.Record) error {
 		return w.parkAt(rec, "find out who else writes to "+w.input, err)
 	}
 	for i := range u.Deltas {
-		u.Deltas[i].Region = w.config.Home(u.Deltas[i].Region)
+		u.Deltas[i].Region = w.config.PartitionOf(u.Deltas[i].Region)
 	}
 	if err := w.share(post, u.Buckets > 1); err != nil {
 		return err
@@ -207,8 +205,7 @@ func (w *local) count(rec *kgo.Record) error {
 	return nil
 }
 
-// compacted is the age from which records may be missing. like-updates stays uncompacted for 7 days.
-const compacted = 6 * 24 * time.Hour
+const compacted = 6 * 24 * time.Hour // from this age, records may be missing: like-updates stays uncompacted for 7 days
 
 // share records whether a post is also in other partitions, according to its last update.
 func (w *local) share(post uint64, shared bool) error {
@@ -248,8 +245,7 @@ func (w *local) finish(ctx context.Context, next kafka.Position) error {
 	return nil
 }
 
-// seal writes all lists that have changed, and a seal to every partition of trending-local that says that there are no
-// others up to next.
+// seal writes all changed lists, and a seal to every partition of trending-local: there are no others up to next.
 func (w *local) seal(next kafka.Position) error {
 	w.windows.MakeVersions(next.Offset)
 	lists, err := w.totals.lists(next.Offset)
@@ -273,7 +269,7 @@ func (w *local) seal(next kafka.Position) error {
 		w.set(append([]byte(rowList), listKey(key, w.partition)...), value)
 	}
 	s := localSeal{
-		origin: from, gap: w.gap, marks: w.windows.Marks, layout: layout{w.progress.Layouts, w.progress.Moving},
+		origin: from, gap: w.gap, marks: w.windows.Marks, layout: layout{w.progress.Layouts, w.progress.Migrating},
 		Seal: window.Seal{Clock: w.windows.Clock, Mark: window.Mark{
 			Watermark: w.windows.Watermark(), Offset: next.Offset, Idle: w.windows.Idle, Exclusions: w.exclusions.next,
 		}},

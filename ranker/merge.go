@@ -34,7 +34,6 @@ func (w *trending) basis(win *window.Window, clocks []window.Clock, end schema.M
 	return b
 }
 
-// basisOfAll is the basis of an all-time leaderboard.
 func (w *trending) basisOfAll(clocks []window.Clock, region schema.Region) schema.RankingBasis {
 	b := schema.RankingBasis{
 		From: schema.NoMinute, To: schema.NoMinute, Watermark: schema.NoMinute, Exclusions: w.exclusions.next,
@@ -52,8 +51,7 @@ func (w *trending) basisOfAll(clocks []window.Clock, region schema.Region) schem
 	return b
 }
 
-// rank merges the lists of one key, and publishes the ranking if it has changed. win is nil for the all-time
-// leaderboard.
+// rank merges the lists of a key and publishes the ranking if it has changed. win is nil for the all-time leaderboard.
 func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, basis schema.RankingBasis) error {
 	k := w.keys[key]
 	k.dirty = false
@@ -82,8 +80,7 @@ func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, b
 	return nil
 }
 
-// listOf returns a partition's list as of a window end: the last sealed one up to it. It deletes the earlier ones,
-// which no later end needs.
+// listOf returns a partition's last sealed list up to a window end. It deletes earlier ones: no later end needs them.
 func (w *trending) listOf(key window.Key, p int32, end schema.Minute) (posts []window.Post, err error) {
 	s := &w.sources[p]
 	prefix := versionPrefix(key, p)
@@ -140,7 +137,6 @@ func (w *trending) ranking(
 	return r
 }
 
-// changed reports whether r has to be published after last.
 func changed(last, r *schema.Ranking) bool {
 	if last == nil || len(last.Posts) == 0 {
 		return len(r.Posts) > 0

@@ -24,11 +24,11 @@ func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
 	m := &metrics{
 		updates: f.NewCounter(named("ranker_updates_total", "Records of like-updates that were counted in windows.")),
 		late: f.NewCounterVec(named("ranker_late_likes_total",
-			"Likes that came when their time had left the window: they are not in its rankings."), []string{"window"}),
+			"Likes that arrived after their time had left the window: its rankings exclude them."), []string{"window"}),
 		rankings: f.NewCounter(named("rankings_published_total", "Rankings written to trending.")),
 		posts: gauge("ranker_active_posts",
-			"Posts that have likes in some window, counted in each region and in global."),
-		buckets: gauge("ranker_buckets", "Buckets of those posts that have likes."),
+			"Posts that have likes in any window, counted once per region and once in global."),
+		buckets: gauge("ranker_buckets", "Time buckets with likes of those posts."),
 	}
 	for _, w := range config.Windows {
 		m.late.WithLabelValues(w.Name)
@@ -43,7 +43,7 @@ func newMySQLMetrics(reg prometheus.Registerer) *mysqlMetrics {
 	f := promauto.With(reg)
 	return &mysqlMetrics{
 		rankings: f.NewCounter(named("ranker_mysql_rankings_total",
-			"Rankings brought to MySQL; those that a newer one had replaced meanwhile are not.")),
+			"Rankings written to MySQL, without those that a newer one had already replaced.")),
 		transactions: f.NewCounter(named("ranker_mysql_transactions_total",
 			"MySQL transactions committed by trending-mysql.")),
 	}

@@ -18,24 +18,20 @@ import (
 )
 
 const (
-	// mysqlMaxBatch bounds the rankings in one MySQL transaction; each has one row per post.
-	mysqlMaxBatch = 500
-	// positionCheckInterval is the default of checkEvery.
-	positionCheckInterval = 5 * time.Second
+	mysqlMaxBatch         = 500             // rankings in one MySQL transaction; each has one row per post
+	positionCheckInterval = 5 * time.Second // default of checkEvery
 )
 
 // mysqlWriter is the worker of trending-mysql for one partition. It writes the latest ranking of each key to MySQL.
 // Rankings are absolute values: writing one twice does no harm, and outdated ones are skipped. The compare-and-swap of
 // the position keeps a zombie from writing older ones.
 type mysqlWriter struct {
-	partition int32
-	kafka     kafka.Clients
-	db        *sql.Store
-	metrics   *mysqlMetrics
-	log       *slog.Logger
-	// checkEvery is how often an idle partition compares its position with the one in MySQL, which a failover may move
-	// back.
-	checkEvery time.Duration
+	partition  int32
+	kafka      kafka.Clients
+	db         *sql.Store
+	metrics    *mysqlMetrics
+	log        *slog.Logger
+	checkEvery time.Duration // between checks of an idle partition's position in MySQL, which a failover may move back
 
 	source   sql.Source
 	position sql.Position // in MySQL
@@ -86,7 +82,7 @@ func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 		return kafka.Position{}, err
 	}
 	if truncated {
-		w.log.Warn("MySQL has rankings that the log has lost: all that it holds is brought once more",
+		w.log.Warn("MySQL has rankings that the log has lost: writing all rankings of the log again",
 			"position", w.position.NextOffset, "start", start)
 		if err := w.replace(ctx, kafka.Position{Offset: start, Epoch: -1}, nil); err != nil {
 			return kafka.Position{}, err
@@ -95,8 +91,7 @@ func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// truncated reports whether the log, which ends at end, has lost records that were applied. An unclean leader election
-// does that, and then reuses the offsets for other records.
+// truncated reports whether the log lost applied records, whose offsets an unclean leader election reuses for others.
 func (w *mysqlWriter) truncated(ctx context.Context, cl kmsg.Requestor, end int64) (bool, error) {
 	if w.position.NextOffset > end || w.position.LeaderEpoch < 0 {
 		return w.position.NextOffset > end, nil
@@ -110,10 +105,10 @@ func (w *mysqlWriter) truncated(ctx context.Context, cl kmsg.Requestor, end int6
 func policy(err error) error {
 	var other *sql.ShardError
 	switch {
-	case sql.PositionInDoubt(err):
+	case sql.PositionUncertain(err):
 		return stream.Reopen(err.Error())
 	case errors.As(err, &other):
-		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
+		return stream.Park(stream.CauseMySQL, sql.ShardAction, "%w", err)
 	}
 	return err
 }
@@ -186,24 +181,22 @@ func readRanking(rec *kgo.Record) (sql.Ranking, error) {
 	}
 	for i, p := range r.Posts {
 		if p.Rank != i+1 {
-			return sql.Ranking{}, fmt.Errorf("post %d has rank %d in the place of %d", p.PostID, p.Rank, i+1)
+			return sql.Ranking{}, fmt.Errorf("post %d has rank %d where %d was expected", p.PostID, p.Rank, i+1)
 		}
 		row.Posts[i] = sql.RankedPost{PostID: p.PostID, Score: p.Score, Likes: p.Likes}
 	}
 	return row, row.Validate()
 }
 
-// unreadableAt parks the partition at an unreadable record.
 func unreadableAt(rec *kgo.Record, why error) error {
 	action := fmt.Sprintf(actionUpgrade+
-		"; if something else did, keep it from writing there and go on behind the record: "+
+		"; if something else wrote it, stop that writer and skip the record: "+
 		"UPDATE trending_position SET next_offset = %d WHERE topic = '%s' AND partition_id = %d",
 		rec.Offset+1, rec.Topic, rec.Partition)
 	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", rec.Topic, rec.Partition, rec.Offset, why)
 }
 
-// checkIdle compares the positions while no records arrive: then no compare-and-swap would notice that a MySQL failover
-// lost commits.
+// checkIdle compares positions while no records arrive: then no compare-and-swap notices a failover that lost commits.
 func (w *mysqlWriter) checkIdle(ctx context.Context) error {
 	if time.Since(w.checked) < w.checkEvery {
 		return nil
@@ -214,7 +207,7 @@ func (w *mysqlWriter) checkIdle(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	if have != w.position {
-		return stream.Reopen(fmt.Sprintf("MySQL stands at offset %d of %s/%d, not at %d",
+		return stream.Reopen(fmt.Sprintf("MySQL is at offset %d of %s/%d, not at %d",
 			have.NextOffset, schema.TopicTrending, w.partition, w.position.NextOffset))
 	}
 	return nil

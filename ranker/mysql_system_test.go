@@ -23,8 +23,7 @@ import (
 
 const (
 	partitions = 4
-	// patience bounds the wait for a group to stop.
-	patience = 2 * time.Minute
+	patience   = 2 * time.Minute // bounds the wait for a group to stop
 )
 
 func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
@@ -47,7 +46,6 @@ func newSystem(t testing.TB) *system {
 	return s
 }
 
-// writer is the running group trending-mysql.
 type writer struct {
 	*stream.Processor
 	reg  *prometheus.Registry
@@ -157,7 +155,6 @@ func (s *system) waitWritten(want map[string][]uint64) {
 	devtest.WaitReady(s.t, s.writer.Ready)
 }
 
-// position is MySQL's position in a partition.
 func (s *system) position(partition int32) (next int64) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.Get(&next, "SELECT next_offset FROM trending_position WHERE partition_id = ?", partition))

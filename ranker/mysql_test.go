@@ -18,7 +18,7 @@ import (
 	"kudos/sql"
 )
 
-func TestRankingsComeToMySQL(t *testing.T) {
+func TestRankingsReachMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.run()
@@ -40,7 +40,7 @@ func TestRankingsComeToMySQL(t *testing.T) {
 }
 
 // Outdated rankings are skipped: of a backlog, only the latest ranking of each key is written.
-func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
+func TestOnlyTheNewestRankingOfABacklogIsWritten(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	want := map[string][]uint64{}
@@ -81,19 +81,19 @@ func TestRankingsWaitForMySQL(t *testing.T) {
 	want := map[string][]uint64{"US/1h": {1}, "DE/day": {2}}
 	s.waitTable(want)
 	for round := range uint64(3) {
-		proxy.SetAway(true)
+		proxy.SetUnavailable(true)
 		s.produce(ranking("US", "1h", 10+round, 5), ranking("DE", "day", 20+round))
 		devtest.WaitReadiness(t, s.writer.Ready, fmt.Sprintf("trending/%d parked", partitionOf("US", "1h")),
 			fmt.Sprintf("trending/%d parked", partitionOf("DE", "day")))
 		require.Equal(t, want, s.table())
-		proxy.SetAway(false)
+		proxy.SetUnavailable(false)
 		want = map[string][]uint64{"US/1h": {10 + round, 5}, "DE/day": {20 + round}}
 		s.waitWritten(want)
 	}
 }
 
 // A failover loses commits while nothing arrives: position and rankings are rewound together, and caught up again.
-func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
+func TestRankingsLostInAFailoverAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{
 		"the position": "UPDATE trending_position SET next_offset = 0 WHERE partition_id = ?",
@@ -117,7 +117,7 @@ func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
 }
 
 // Retention deletes records before they are written to MySQL.
-func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
+func TestPositionBeforeTheLogResumesAtItsStart(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	w := s.run()
@@ -133,7 +133,7 @@ func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
 	require.EqualValues(t, 4, s.position(p))
 }
 
-func TestRankingsOfAnotherTopicStartAnew(t *testing.T) {
+func TestRankingsOfAnotherTopicRestart(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	w := s.run()
@@ -163,14 +163,14 @@ func (s *system) losingData(end int64) {
 }
 
 // The log was truncated below MySQL's position: everything that is left is written again.
-func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
+func TestTruncatedLogIsReadAgain(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(s *system, p int32){
-		"the position is past the end, its epoch not known": func(s *system, p int32) {
+		"the position is past the end, its epoch is unknown": func(s *system, p int32) {
 			s.db.MustExec("UPDATE trending_position SET next_offset = 1000, leader_epoch = -1 "+
 				"WHERE partition_id = ?", p)
 		},
-		"the position is past the end, its epoch not the leader's": func(s *system, p int32) {
+		"the position is past the end, its epoch is not the leader's": func(s *system, p int32) {
 			s.db.MustExec("UPDATE trending_position SET next_offset = 1000 WHERE partition_id = ?", p)
 			s.losingData(-1)
 		},
@@ -194,20 +194,20 @@ func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 }
 
 // An unreadable record parks its partition after the records before it are written; an operator can skip it.
-func TestARecordThatCannotBeReadParks(t *testing.T) {
+func TestUndecodableRecordParks(t *testing.T) {
 	t.Parallel()
 	later, gap := ranking("US", "1h", 66), ranking("US", "1h", 66)
 	later.Version++
 	gap.Posts[0].Rank = 2
 	for name, c := range map[string]struct{ key, value, says string }{
-		"a later version":  {"US/1h", encode(t, later), "version 2 is not known"},
-		"no ranking":       {"US/1h", "hello", "decoding a ranking"},
-		"a tombstone":      {"US/1h", "", "decoding a ranking"},
-		"nobody's ranking": {"US/1h", `{"version":1}`, "the ranking / has the key"},
-		"another key":      {"DE/1h", encode(t, ranking("US", "1h", 66)), `the ranking US/1h has the key "DE/1h"`},
-		"a gap":            {"US/1h", encode(t, gap), "post 66 has rank 2 in the place of 1"},
-		"a strange region": {"'/1h", encode(t, ranking("'", "1h", 66)), "region"},
-		"a strange window": {"US/1 h", encode(t, ranking("US", "1 h", 66)), "window"},
+		"a later version":   {"US/1h", encode(t, later), "unknown version 2"},
+		"not a ranking":     {"US/1h", "hello", "decoding a ranking"},
+		"a tombstone":       {"US/1h", "", "decoding a ranking"},
+		"empty ranking":     {"US/1h", `{"version":1}`, "the ranking / has the key"},
+		"another key":       {"DE/1h", encode(t, ranking("US", "1h", 66)), `the ranking US/1h has the key "DE/1h"`},
+		"a gap":             {"US/1h", encode(t, gap), "post 66 has rank 2 where 1 was expected"},
+		"an invalid region": {"'/1h", encode(t, ranking("'", "1h", 66)), "region"},
+		"an invalid window": {"US/1 h", encode(t, ranking("US", "1 h", 66)), "window"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,7 +223,7 @@ func TestARecordThatCannotBeReadParks(t *testing.T) {
 				"run the version of kudos that wrote it, or a later one",
 				"UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
 			require.EqualValues(t, 1, s.position(1))
-			require.Equal(t, map[string][]uint64{"US/1h": {1}, "DE/all": {9}}, s.table(), "nothing behind it")
+			require.Equal(t, map[string][]uint64{"US/1h": {1}, "DE/all": {9}}, s.table(), "nothing after it")
 
 			s.db.MustExec("UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
 			devtest.WaitReadiness(t, s.writer.Ready, "trending/1 offset 2: ", "decoding a ranking")
@@ -233,9 +233,8 @@ func TestARecordThatCannotBeReadParks(t *testing.T) {
 	}
 }
 
-// TestAnotherShardParksRankings: a database that is not the shard in the settings gets no rankings until the list is
-// restored.
-func TestAnotherShardParksRankings(t *testing.T) {
+// TestOtherShardParksRankings: a database that is not the configured shard gets no rankings until the list is restored.
+func TestOtherShardParksRankings(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.db.MustExec("UPDATE kudos_shard SET shard = 1, shards = 2")
@@ -244,8 +243,8 @@ func TestAnotherShardParksRankings(t *testing.T) {
 	s.waitFor("all partitions to park", func() (bool, any) {
 		err := w.Ready()
 		said := fmt.Sprint(err)
-		const why = "this database is shard 1 of 2, but the settings name it as shard 0 of 1"
-		return strings.Count(said, why) >= partitions && strings.Contains(said, "remedy: "+sql.ShardRemedy), err
+		const why = "this database is shard 1 of 2, but the settings say that it is shard 0 of 1"
+		return strings.Count(said, why) >= partitions && strings.Contains(said, "action: "+sql.ShardAction), err
 	})
 	s.waitTable(map[string][]uint64{})
 	s.db.MustExec("UPDATE kudos_shard SET shard = 0, shards = 1")

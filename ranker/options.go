@@ -11,42 +11,29 @@ import (
 
 // Options of the ranker role. Those that rankings depend on (Windows to MinLikes) must be the same in every process.
 type Options struct {
-	// StateDir is the directory of the local state stores. It is a cache, and must not be the processor's.
-	StateDir string `mapstructure:"state_dir"`
-	// CacheBytes is the size of the block cache shared by all partitions' stores.
-	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// MaxBatch bounds the records of a partition in one transaction.
-	MaxBatch int `mapstructure:"max_batch"`
+	StateDir   string `mapstructure:"state_dir"`   // directory of the local state stores: a cache, not the processor's
+	CacheBytes int64  `mapstructure:"cache_bytes"` // block cache shared by all partitions' stores
+	MaxBatch   int    `mapstructure:"max_batch"`   // records of a partition in one transaction
 
-	// Windows are the window sizes: whole minutes, or whole hours from 12 h.
-	Windows []time.Duration `mapstructure:"windows"`
-	// Regions have their own rankings; likes of all others count as unknown (ZZ). If empty, every region that occurs in
-	// events has its own.
+	Windows []time.Duration `mapstructure:"windows"` // sizes: whole minutes, or whole hours from 12 h
+	// Regions have their own rankings; other likes count as unknown (ZZ). If empty, every region in events has its own.
 	Regions []string `mapstructure:"regions"`
 	// AllowedLateness is how far the watermark lags behind the largest event time, in whole minutes.
 	AllowedLateness time.Duration `mapstructure:"allowed_lateness"`
 	// IdleAfter is how long a partition must be without records before its clock follows the wall clock.
 	IdleAfter time.Duration `mapstructure:"idle_after"`
-	// Score is count or decay.
-	Score string `mapstructure:"score"`
-	// HalfLife, in whole minutes, is the age at which a like weighs half, if Score is decay.
-	HalfLife time.Duration `mapstructure:"half_life"`
-	// TopN bounds the number of posts in a ranking.
-	TopN int `mapstructure:"top_n"`
-	// MinLikes is how many likes in the window a post needs to be ranked.
-	MinLikes int64 `mapstructure:"min_likes"`
+	Score     string        `mapstructure:"score"`     // count or decay
+	HalfLife  time.Duration `mapstructure:"half_life"` // age at which a like weighs half, whole minutes; for decay only
+	TopN      int           `mapstructure:"top_n"`     // most posts in a ranking
+	MinLikes  int64         `mapstructure:"min_likes"` // that a post needs in the window to be ranked
 
-	// EmitInterval is how often changed rankings are written.
-	EmitInterval time.Duration `mapstructure:"emit_interval"`
-	// TransactionTimeout is how long Kafka keeps the transaction of a dead process open, which delays read_committed
-	// consumers.
+	EmitInterval time.Duration `mapstructure:"emit_interval"` // how often changed rankings are written
+	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, delaying read_committed consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
 	// SessionTimeout is how long the group waits for a silent process before it reassigns its partitions.
-	SessionTimeout time.Duration `mapstructure:"session_timeout"`
-	// ParkInterval is how often a parked partition is retried.
-	ParkInterval time.Duration `mapstructure:"park_interval"`
-	// ShutdownTimeout bounds the batch in flight after SIGTERM.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+	SessionTimeout  time.Duration `mapstructure:"session_timeout"`
+	ParkInterval    time.Duration `mapstructure:"park_interval"`    // between retries of a parked partition
+	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"` // for the batch in flight after SIGTERM
 }
 
 // Values of Options.Score.
@@ -78,12 +65,10 @@ func DefaultOptions() Options {
 }
 
 const (
-	maxWindows = 8
-	maxTopN    = 1000
-	// longWindow is the size from which windows hop by the hour.
-	longWindow = 12 * time.Hour
-	// longestWindow is how long like-updates stays uncompacted.
-	longestWindow = 7 * 24 * time.Hour
+	maxWindows    = 8
+	maxTopN       = 1000
+	longWindow    = 12 * time.Hour     // size from which windows hop by the hour
+	longestWindow = 7 * 24 * time.Hour // how long like-updates stays uncompacted
 )
 
 // Validate reports every invalid option.
@@ -94,22 +79,22 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("ranker."+format, args...))
 		}
 	}
-	check(o.StateDir != "", "state_dir: a folder is needed")
-	check(o.CacheBytes >= 1<<20, "cache_bytes: at least 1 MiB")
-	check(o.MaxBatch >= 1 && o.MaxBatch <= 1_000_000, "max_batch: between 1 and 1000000")
-	check(len(o.Windows) >= 1 && len(o.Windows) <= maxWindows, "windows: between 1 and %d of them", maxWindows)
+	check(o.StateDir != "", "state_dir: must name a directory")
+	check(o.CacheBytes >= 1<<20, "cache_bytes: must be at least 1 MiB")
+	check(o.MaxBatch >= 1 && o.MaxBatch <= 1_000_000, "max_batch: must be between 1 and 1000000")
+	check(len(o.Windows) >= 1 && len(o.Windows) <= maxWindows, "windows: must be between 1 and %d of them", maxWindows)
 	seen := map[time.Duration]bool{}
 	for _, w := range o.Windows {
 		switch {
 		case seen[w]:
-			check(false, "windows: %s is there twice", w)
+			check(false, "windows: %s is listed twice", w)
 		case w < time.Minute || w > longestWindow:
 			check(false, "windows: %s is not between 1m and %s", w, longestWindow)
 		case w >= longWindow:
-			check(w%time.Hour == 0, "windows: %s is no whole number of hours, by which windows of %s and more slide",
+			check(w%time.Hour == 0, "windows: %s is not a whole number of hours; windows from %s on advance by hours",
 				w, longWindow)
 		default:
-			check(w%time.Minute == 0, "windows: %s is no whole number of minutes", w)
+			check(w%time.Minute == 0, "windows: %s is not a whole number of minutes", w)
 		}
 		seen[w] = true
 	}
@@ -118,12 +103,12 @@ func (o Options) Validate() error {
 		check(ok && text != "" && r.String() == text, "regions: %q is not of the form US or US-CA", text)
 	}
 	check(o.AllowedLateness >= 0 && o.AllowedLateness <= 24*time.Hour && o.AllowedLateness%time.Minute == 0,
-		"allowed_lateness: whole minutes, 24h at most")
+		"allowed_lateness: must be whole minutes, at most 24h")
 	check(o.Score == scoreCount || o.Score == scoreDecay, "score: %q is neither count nor decay", o.Score)
 	check(o.HalfLife >= time.Minute && o.HalfLife <= longestWindow && o.HalfLife%time.Minute == 0,
-		"half_life: whole minutes, between 1m and %s", longestWindow)
-	check(o.TopN >= 1 && o.TopN <= maxTopN, "top_n: between 1 and %d", maxTopN)
-	check(o.MinLikes >= 1, "min_likes: at least 1")
+		"half_life: must be whole minutes, between 1m and %s", longestWindow)
+	check(o.TopN >= 1 && o.TopN <= maxTopN, "top_n: must be between 1 and %d", maxTopN)
+	check(o.MinLikes >= 1, "min_likes: must be at least 1")
 	for name, d := range map[string]time.Duration{
 		"idle_after":          o.IdleAfter,
 		"emit_interval":       o.EmitInterval,

@@ -46,7 +46,7 @@ func New(
 		r.groups = append(r.groups, stream.NewProcessor(o, worker, log))
 	}
 	withTable := common
-	withTable.MaxBatch, withTable.LossRemedy = opts.MaxBatch, actionReset
+	withTable.MaxBatch, withTable.LossAction = opts.MaxBatch, actionReset
 	withTable.Table = true
 	add(withTable, schema.GroupTrendingLocal, schema.TopicUpdates, func(a stream.Assignment) stream.Worker {
 		t := t.of(a, schema.GroupTrendingLocal, schema.TopicTrendingLocal)
@@ -68,8 +68,7 @@ func New(
 	return r, nil
 }
 
-// Run runs until ctx ends, and then finishes the batches in flight. Failures of servers don't end it; a database that
-// is not the shard of the settings does.
+// Run runs until ctx ends, then finishes batches in flight. Only a database of another shard ends it early.
 func (r *Ranker) Run(ctx context.Context) error {
 	defer r.stores.Close()
 	g, ctx := errgroup.WithContext(ctx)

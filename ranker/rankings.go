@@ -14,8 +14,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Rankings reads the rankings of one region and window from the topic trending. It needs no state and no consumer
-// group.
+// Rankings reads the rankings of one region and window from the topic trending. It needs no state or consumer group.
 type Rankings struct {
 	// Progress is called with the number of offsets searched so far, and in total.
 	Progress func(read, all int64)
@@ -56,10 +55,8 @@ func OpenRankings(
 // Close closes the connections to Kafka.
 func (r *Rankings) Close() { r.cl.Close() }
 
-// Latest returns the last ranking in the log, or nil if there is none.
-//
-// It searches backward from the end in growing steps: rankings are written only when they change, so the last one may
-// be days old. It holds at most one fetch in memory.
+// Latest returns the last ranking in the log, or nil. It searches backward in growing steps, with at most one fetch in
+// memory: rankings are written only when they change, so the last one may be days old.
 func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 	const firstStep, growth = 256, 4
 	_, end, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)

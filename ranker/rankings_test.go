@@ -21,7 +21,6 @@ import (
 	"kudos/stream/kafka"
 )
 
-// rankingRecord is the nth ranking of a key.
 func rankingRecord(t *testing.T, region, window string, n int) *kgo.Record {
 	t.Helper()
 	value, err := schema.EncodeRanking(&schema.Ranking{
@@ -92,7 +91,7 @@ func TestLatestRankingFarBack(t *testing.T) {
 		read, all = n, of
 	}
 	require.Equal(t, int64(1), requireLatest(t, r, 2).Offset)
-	require.EqualValues(t, others+2, read, "each record is looked at once")
+	require.EqualValues(t, others+2, read, "each record is read once")
 	require.EqualValues(t, others+2, all)
 
 	// Retention has deleted the start of the log, and the ranking with it.
@@ -119,7 +118,7 @@ func TestLatestRankingSkipsAborted(t *testing.T) {
 	requireLatest(t, openRankings(t, kafka, "global", "1h"), 10)
 }
 
-func TestFollowHandsOnEachRankingOnce(t *testing.T) {
+func TestFollowDeliversEachRankingOnce(t *testing.T) {
 	t.Parallel()
 	_, kafka, cl := newBroker(t, 3, schema.TopicTrending)
 	produce(t, cl, rankingRecord(t, "DE", "1h", 1), rankingRecord(t, "DE", "1h", 2))
@@ -146,12 +145,12 @@ func TestFollowHandsOnEachRankingOnce(t *testing.T) {
 		}
 		return nil
 	})
-	require.NoError(t, err, "the end of ctx is no failure")
+	require.NoError(t, err, "a canceled context is not an error")
 	require.Equal(t, []int{3, 4, 5, 6}, seen)
 }
 
-// TestFollowFindsItsWayBack: retention deletes the position while nobody reads.
-func TestFollowFindsItsWayBack(t *testing.T) {
+// TestFollowRecovers: retention deletes the position while nobody reads.
+func TestFollowRecovers(t *testing.T) {
 	cluster, kafka, cl := newBroker(t, 1, schema.TopicTrending)
 	produce(t, cl, rankingRecord(t, "DE", "1h", 1))
 	r := openRankings(t, kafka, "DE", "1h")
@@ -177,7 +176,7 @@ func TestRankingsOfALaterVersionAreRefused(t *testing.T) {
 	_, kafka, cl := newBroker(t, 1, schema.TopicTrending)
 	produce(t, cl, &kgo.Record{Topic: schema.TopicTrending, Key: []byte("DE/1h"), Value: []byte(`{"version":2}`)})
 	_, err := openRankings(t, kafka, "DE", "1h").Latest(t.Context())
-	require.ErrorContains(t, err, "trending/0 offset 0: decoding a ranking: version 2 is not known")
+	require.ErrorContains(t, err, "trending/0 offset 0: decoding a ranking: unknown version 2")
 }
 
 func TestRankingsNeedTheirTopic(t *testing.T) {
@@ -208,7 +207,7 @@ func TestExclusionsAreFollowed(t *testing.T) {
 	require.NoError(t, poll())
 	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("1", excluded), exclusionRecord("2", excluded))
 	require.NoError(t, poll())
-	require.Empty(t, told, "it is not time to look")
+	require.Empty(t, told, "the poll interval has not passed")
 	now = now.Add(time.Second)
 	require.NoError(t, poll())
 	require.Equal(t, []uint64{1, 2}, told)
@@ -248,7 +247,7 @@ func TestExcludeAndInclude(t *testing.T) {
 		reasons := map[uint64]string{}
 		for i, e := range list {
 			require.False(t, e.At.IsZero())
-			require.True(t, i == 0 || list[i-1].PostID < e.PostID, "in order")
+			require.True(t, i == 0 || list[i-1].PostID < e.PostID, "sorted by post")
 			reasons[e.PostID] = e.Reason
 		}
 		require.Equal(t, want, reasons)
@@ -278,7 +277,7 @@ func TestExcludeAndInclude(t *testing.T) {
 	require.Equal(t, `{"excluded":true,"reason":"spam"}`, string(first.Value))
 }
 
-func TestRecordsThatAreNoExclusionsAreToldAndLeftOut(t *testing.T) {
+func TestInvalidExclusionsAreLoggedAndSkipped(t *testing.T) {
 	_, kafka, cl := newBroker(t, 1, schema.TopicExclusions)
 	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("all", excluded), exclusionRecord("2", "yes"))
 	var text bytes.Buffer

@@ -54,8 +54,7 @@ func (r *clockRow) fields(c *codec) {
 	})
 }
 
-// leadersRow has the ids of the leaders of a region, and the floor if there is one. Their likes are in the rowTotal
-// rows.
+// leadersRow has the ids of the leaders of a region, and the floor if any. Their likes are in the rowTotal rows.
 type leadersRow struct {
 	ids   []uint64
 	floor []window.Post
@@ -66,8 +65,7 @@ func (r *leadersRow) fields(c *codec) {
 	c.posts(&r.floor)
 }
 
-// versionKey sorts the lists of one ranking and partition by window end, then by offset. Lists at the same offset may
-// differ in exclusions.
+// versionKey sorts lists of a ranking and partition by window end, then offset. Exclusions may differ at an offset.
 type versionKey struct {
 	key        window.Key
 	partition  int32
@@ -93,7 +91,7 @@ func parseVersionKey(b []byte) (k versionKey, err error) {
 	name, tail, ok := bytes.Cut(b, []byte{0})
 	region, win, both := strings.Cut(string(name), "/")
 	if !ok || !both || len(tail) != 4+8+8+8 {
-		return k, fmt.Errorf("row key %q is none of a list", b)
+		return k, fmt.Errorf("row key %q is not that of a list", b)
 	}
 	k.partition = int32(binary.BigEndian.Uint32(tail))
 	k.end = parseOrdered(tail[4:])

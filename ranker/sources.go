@@ -13,15 +13,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// source is what one partition of like-updates has reported.
 type source struct {
 	reported bool // at least one seal has arrived
 	window.Clock
-	gap    schema.Minute
-	origin origin
-	layout layout
-	// pending are the keys with new lists that are not sealed yet.
-	pending map[window.Key]bool
+	gap     schema.Minute
+	origin  origin
+	layout  layout
+	pending map[window.Key]bool // keys with new lists that are not sealed yet
 }
 
 func newSource(from origin) source {
@@ -90,18 +88,17 @@ func (w *trending) takeSeal(p int32, rec *kgo.Record) error {
 	return nil
 }
 
-// checkOrigin deletes everything that a partition has reported if it has restarted from an empty table or with other
-// settings.
+// checkOrigin deletes all that a partition has reported if it has restarted from an empty table or with other settings.
 func (w *trending) checkOrigin(p int32, from origin) error {
 	s := &w.sources[p]
 	if s.origin == from {
 		return nil
 	}
 	if s.origin != (origin{}) {
-		w.log.Info("a partition's lists begin anew", "topic", schema.TopicUpdates, "partition", p)
+		w.log.Info("a partition's lists restart", "topic", schema.TopicUpdates, "partition", p)
 	}
 	if from.Settings != w.settings {
-		w.log.Warn("a partition's lists are made with other settings than this process has: "+
+		w.log.Warn("a partition's lists were computed with other settings than this process has: "+
 			"rankings wait until all rankers have the same", "topic", schema.TopicUpdates, "partition", p)
 	}
 	for _, rec := range w.tx.rows {
@@ -146,7 +143,7 @@ func (w *trending) loadSource(key, value []byte) error {
 func (w *trending) loadMark(key, value []byte) error {
 	s, err := w.sourceOf(key)
 	if err != nil || len(key) != 4+8 {
-		return fmt.Errorf("row key %x is of no mark: %w", key, err)
+		return fmt.Errorf("row key %x is not that of a mark: %w", key, err)
 	}
 	m := window.Mark{Watermark: parseOrdered(key[4:])}
 	err = decode(value, func(c *codec) { c.mark(&m) })
@@ -156,7 +153,7 @@ func (w *trending) loadMark(key, value []byte) error {
 
 func (w *trending) sourceOf(key []byte) (*source, error) {
 	if len(key) < 4 || int(binary.BigEndian.Uint32(key)) >= len(w.sources) {
-		return nil, fmt.Errorf("row key %x is of no partition", key)
+		return nil, fmt.Errorf("row key %x does not name a partition", key)
 	}
 	return &w.sources[binary.BigEndian.Uint32(key)], nil
 }

@@ -14,20 +14,18 @@ import (
 	"kudos/stream/store"
 )
 
-// table is the common part of the workers of trending-local and trending: one partition of a group that commits its
-// state table, output and position in one transaction.
+// table is the common part of local and trending: it commits state table, output and position in one transaction.
 type table struct {
 	group, input, state, output string
-	// grows means that partitions may be added to the input and the state table, while the output keeps its number.
-	grows     bool
-	partition int32
-	member    kafka.Member
-	opts      *Options
-	config    *window.Config
-	kafka     kafka.Clients
-	stores    *store.Set
-	metrics   *metrics
-	log       *slog.Logger
+	grows                       bool // partitions may be added to the input and the state table, but not to the output
+	partition                   int32
+	member                      kafka.Member
+	opts                        *Options
+	config                      *window.Config
+	kafka                       kafka.Clients
+	stores                      *store.Set
+	metrics                     *metrics
+	log                         *slog.Logger
 
 	txn        *kafka.Txn
 	store      *store.Store
@@ -40,7 +38,7 @@ type table struct {
 
 const (
 	// actionReset is for state that does not match its input. It can all be rebuilt from like-updates.
-	actionReset = "stop the rankers, then: kudos ranker reset (rankings are made anew from " + schema.TopicUpdates + ")"
+	actionReset = "stop the rankers, then: kudos ranker reset (rankings are rebuilt from " + schema.TopicUpdates + ")"
 	// actionUpgrade is for records in a version that this program does not know.
 	actionUpgrade = "run the version of kudos that wrote it, or a later one"
 )
@@ -84,8 +82,7 @@ func (t *table) Close() {
 // Leave closes the local store of the state table.
 func (t *table) Leave() { store.Leave(t.store) }
 
-// open catches up the state table, verifies its progress record against the cluster, and calls load to read the rows.
-// It returns the position in the progress record.
+// open catches up the state table, verifies its progress record, calls load to read the rows, and returns the position.
 func (t *table) open(ctx context.Context, load func() error) (kafka.Position, error) {
 	t.exclusions, t.emitted = newExclusions(), -1
 	if _, err := t.store.CatchUp(ctx, t.txn.Client(), store.Hooks{}); err != nil {
@@ -105,8 +102,7 @@ func (t *table) open(ctx context.Context, load func() error) (kafka.Position, er
 	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, nil
 }
 
-// readProgress reads the progress record; without one, progress begins at the start of the input. It parks the
-// partition if topics, offsets and record do not match.
+// readProgress reads the progress record, or begins at the input's start. It parks if topics or offsets do not match.
 func (t *table) readProgress(ctx context.Context) error {
 	cl := t.txn.Client()
 	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output)
@@ -137,20 +133,20 @@ func (t *table) readProgress(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		t.log.Info("begins at the start of its input", "topic", t.input, "partition", t.partition, "offset", start)
+		t.log.Info("starting at the first offset", "topic", t.input, "partition", t.partition, "offset", start)
 		now.NextOffset = start
 		t.progress = now
 		return nil
 	}
 	now.NextOffset, now.LeaderEpoch, now.NextSeq = p.NextOffset, p.LeaderEpoch, p.NextSeq
-	now.Layouts, now.Moving = p.Layouts, p.Moving
+	now.Layouts, now.Migrating = p.Layouts, p.Migrating
 	if t.grows && p.Partitions < now.Partitions {
 		p.Partitions = now.Partitions
 	}
 	if now != p {
 		return stream.Park(stream.CauseTopics, actionReset,
-			"%s, %s or %s was deleted and created again, or has another number of partitions, "+
-				"since the rankings were made", t.input, t.state, t.output)
+			"%s, %s or %s was recreated, or has another number of partitions, "+
+				"since the rankings were computed", t.input, t.state, t.output)
 	}
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, t.group, t.input, t.partition)
 	switch {
@@ -158,7 +154,7 @@ func (t *table) readProgress(ctx context.Context) error {
 		return err
 	case ok && committed != p.NextOffset:
 		return stream.Park(stream.CauseState, actionReset,
-			"%s stands at offset %d of %s/%d, but the group has committed %d",
+			"%s is at offset %d of %s/%d, but the group has committed %d",
 			t.state, p.NextOffset, t.input, t.partition, committed)
 	case p.NextOffset < start || p.NextOffset > end:
 		return stream.Park(stream.CauseLoss, actionReset, "offset %d is next, but %s/%d holds %d to %d",
@@ -168,13 +164,11 @@ func (t *table) readProgress(ctx context.Context) error {
 	return nil
 }
 
-// parkAt parks the partition at an unreadable record of the input.
 func (t *table) parkAt(rec *kgo.Record, action string, err error) error {
 	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", t.input, t.partition, rec.Offset, err)
 }
 
-// readable parks the partition if err is not nil: a row of the state table cannot be decoded. Don't use it for errors
-// of the store.
+// readable parks the partition if err is not nil: a state table row cannot be decoded. Don't use it for store errors.
 func (t *table) readable(err error) error {
 	if err == nil {
 		return nil
@@ -230,8 +224,7 @@ func (t *table) emit(partition int32, key, value []byte) {
 	t.tx.output = append(t.tx.output, &kgo.Record{Topic: t.output, Partition: partition, Key: key, Value: value})
 }
 
-// commit commits the transaction and the position in Kafka, and then writes the rows to the local store. After an error
-// the worker must be reopened.
+// commit commits in Kafka, then writes the rows to the local store. After an error the worker must be reopened.
 func (t *table) commit(ctx context.Context, next kafka.Position) error {
 	progress := t.progress
 	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, t.tx.nextSeq

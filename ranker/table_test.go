@@ -54,7 +54,6 @@ func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client
 	return tab, broker, cl, leave
 }
 
-// writeProgress writes a progress record with an offset of the input.
 func writeProgress(t *testing.T, tab *table, broker *testkit.Cluster, cl *kgo.Client, offset int64) {
 	t.Helper()
 	topics, err := kafka.LookUpTopics(t.Context(), tab.txn.Client(), tab.input)
@@ -68,15 +67,14 @@ func writeProgress(t *testing.T, tab *table, broker *testkit.Cluster, cl *kgo.Cl
 	produce(t, cl, &kgo.Record{Topic: tab.state, Key: []byte(schema.StateProgressKey), Value: value})
 }
 
-// TestTableOutOfRangeParks: the next offset is before or after the input's records. A table exactly at its end is
-// merely caught up.
+// TestTableOutOfRangeParks: the next offset is before or after the input's records. A table at its end is caught up.
 func TestTableOutOfRangeParks(t *testing.T) {
 	for name, c := range map[string]struct {
 		next   int64
 		reason string
 	}{
 		"before the start": {next: 1, reason: "offset 1 is next, but input/0 holds 2 to 3"},
-		"behind the end":   {next: 4, reason: "offset 4 is next, but input/0 holds 2 to 3"},
+		"past the end":     {next: 4, reason: "offset 4 is next, but input/0 holds 2 to 3"},
 		"at the start":     {next: 2},
 		"at the end":       {next: 3},
 	} {
@@ -101,14 +99,13 @@ func TestTableOutOfRangeParks(t *testing.T) {
 	}
 }
 
-// TestTableOfAnotherOwnerIsNoDamage: what another process has written since Fence looks like damage that an operator
-// would have to repair.
-func TestTableOfAnotherOwnerIsNoDamage(t *testing.T) {
+// TestTableOfAnotherOwnerIsNotDamage: what another process wrote since Fence looks like damage an operator must repair.
+func TestTableOfAnotherOwnerIsNotDamage(t *testing.T) {
 	tab, broker, cl, leave := newTable(t)
 	writeProgress(t, tab, broker, cl, 99)
 	_, err := tab.open(t.Context(), func() error { return nil })
 	var parked *stream.ParkError
-	require.ErrorAs(t, err, &parked, "the partition is ours, so it is damage")
+	require.ErrorAs(t, err, &parked, "the partition is still owned, so it is damage")
 	leave()
 	_, err = tab.open(t.Context(), func() error { return nil })
 	require.ErrorIs(t, err, kafka.ErrFenced)

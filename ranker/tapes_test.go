@@ -17,9 +17,11 @@ import (
 	"kudos/schema"
 )
 
-// aDay returns the updates of a day.
 func aDay(events int, batching day.Batching) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
+		if testing.Short() { // the race detector finds in less data what it finds in more
+			events = max(50, events/8)
+		}
 		tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
 		require.NoError(t, err)
 		return records(t, tapes)
@@ -51,13 +53,13 @@ func sharedDay(events, first int) func(testing.TB) [][]rankings.Record {
 // movieLens returns the updates of every each-th rating, by time.
 func movieLens(user func(uint64) uint64, each int) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
-		folder := os.Getenv("KUDOS_TEST_DATA")
-		if folder == "" {
-			const missing = "KUDOS_TEST_DATA is not set: it names the folder that holds movielens-small/"
+		directory := os.Getenv("KUDOS_TEST_DATA")
+		if directory == "" {
+			const missing = "KUDOS_TEST_DATA is not set: it names the directory that holds movielens-small/"
 			require.Empty(t, os.Getenv("CI"), missing)
 			t.Skip(missing)
 		}
-		events, err := day.MovieLens(filepath.Join(folder, "movielens-small", "ratings.csv.gz"), user)
+		events, err := day.MovieLens(filepath.Join(directory, "movielens-small", "ratings.csv.gz"), user)
 		require.NoError(t, err)
 		slices.SortStableFunc(events, func(a, b day.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
 		var some []day.Event
@@ -71,8 +73,7 @@ func movieLens(user func(uint64) uint64, each int) func(testing.TB) [][]rankings
 	}
 }
 
-// records returns the records of the tapes, each with a last update at the same time in all partitions: a window that
-// has moved on without the lagging partitions waits for them.
+// records ends each tape with an update at a common time: a window that has moved on waits for lagging partitions.
 func records(t testing.TB, tapes []*rankings.Tape) (all [][]rankings.Record) {
 	t.Helper()
 	end := day.DefaultOptions(1).Start.Add(25 * time.Hour)
@@ -98,7 +99,6 @@ func likeRecord(offset, timeMs int64, post uint64, u *schema.Update) rankings.Re
 	}
 }
 
-// postsOf returns n posts of a partition, starting with from.
 func postsOf(partition int32, from uint64, n int) (posts []uint64) {
 	for post := from; len(posts) < n; post++ {
 		if schema.PartitionFor(post, partitions) == partition {
@@ -115,7 +115,6 @@ type likes struct {
 	counts map[likesOf]int64
 }
 
-// likesOf identifies a post in a partition.
 type likesOf struct {
 	partition int32
 	post      uint64

@@ -12,13 +12,11 @@ import (
 	"kudos/schema"
 )
 
-// totals are the all-time likes of each post, per region and globally. They are stored in the state table; memory holds
-// only the leaders and the changes of the current transaction.
+// totals are each post's all-time likes by region, in the state table; memory has only leaders and pending changes.
 type totals struct {
 	table   *table
 	regions map[schema.Region]*region
-	// shared are the posts that are also in other partitions, with their likes in this one by region. They are in every
-	// list, and not among the leaders.
+	// shared are posts that are in other partitions too, with their likes here by region: in all lists, but no leaders.
 	shared map[uint64]map[schema.Region]window.Post
 
 	changes map[window.RowKey]*change
@@ -40,8 +38,7 @@ func (t *total) fields(c *codec) { signed(c, &t.likes, &t.reached) }
 
 func (t total) of(post uint64) window.Post { return window.LeaderOf(post, t.likes, t.reached) }
 
-// change is the effect of a transaction on a total. Updates carry the post's global likes as a value, and those of
-// regions as differences.
+// change is a transaction's effect on a total: updates carry global likes as a value, regional ones as differences.
 type change struct {
 	had, now       total
 	delta, at      int64 // sum of the differences; append time of the last change
@@ -55,8 +52,7 @@ func newTotals(t *table) *totals {
 	}
 }
 
-// region finds or adds a region. A new one is touched, so that a leaders row is written and the next owner finds the
-// region.
+// region finds or adds a region. A new one is touched, so that a leaders row is written and the next owner finds it.
 func (t *totals) region(name schema.Region) *region {
 	r := t.regions[name]
 	if r == nil {
@@ -69,7 +65,7 @@ func (t *totals) region(name schema.Region) *region {
 // load reads the leaders of a region. It marks the list dirty because the last commit may not be in a list yet.
 func (t *totals) load(key, value []byte) error {
 	if len(key) != regionSize {
-		return fmt.Errorf("row key %x is of no region", key)
+		return fmt.Errorf("row key %x is not a region", key)
 	}
 	name := schema.Region(key)
 	var row leadersRow
@@ -87,7 +83,6 @@ func (t *totals) load(key, value []byte) error {
 	return nil
 }
 
-// loadLikes reads the likes of all leaders and shared posts.
 func (t *totals) loadLikes() error {
 	var keys []window.RowKey
 	for name, r := range t.regions {
@@ -297,7 +292,6 @@ func (t *totals) search(region schema.Region) (*window.Leaders, error) {
 	return l, err
 }
 
-// keep writes the leaders that have changed, and clears the changes.
 func (t *totals) keep() {
 	for name, r := range t.regions {
 		if !r.touched {

@@ -62,7 +62,7 @@ func (w *trending) load() error {
 				return err
 			}
 			if int(row.partition) >= len(w.sources) {
-				return fmt.Errorf("list %s is of partition %d of %d",
+				return fmt.Errorf("list %s is from partition %d, but there are %d",
 					rankingKey(row.key), row.partition, len(w.sources))
 			}
 			w.listed(row.key, row.end).dirty = true
@@ -109,8 +109,7 @@ func (w *trending) listed(key window.Key, end schema.Minute) *ranking {
 	return k
 }
 
-// Process stores the lists that arrived, and publishes the rankings that are due. It commits the lists first, because
-// rankings are computed from the lists in the table.
+// Process commits the lists that arrived, since rankings are computed from the table, then publishes those due.
 func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 	if err := w.pollExclusions(ctx); err != nil {
 		return err
@@ -142,7 +141,6 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// take stores the lists and seals of the partitions.
 func (w *trending) take(ctx context.Context, records []*kgo.Record) error {
 	sealed, migrated := map[int32]bool{}, false
 	for _, rec := range records {
@@ -152,7 +150,7 @@ func (w *trending) take(ctx context.Context, records []*kgo.Record) error {
 				return err
 			}
 			if int(p) >= len(w.sources) {
-				err = fmt.Errorf("partition %d of %d", p, len(w.sources))
+				err = fmt.Errorf("partition %d does not exist, there are %d", p, len(w.sources))
 			}
 		}
 		if err != nil {
@@ -186,7 +184,7 @@ func (w *trending) publish() error {
 		if !s.reported || s.origin.Settings != w.settings {
 			return nil // its lists are still to come
 		}
-		if s.layout.moving || s.layout != w.sources[0].layout {
+		if s.layout.migrating || s.layout != w.sources[0].layout {
 			return nil // posts are migrating between partitions
 		}
 		clocks[i] = s.Clock

@@ -66,8 +66,8 @@ func (m *merge) published() schema.Minute {
 	return m.ends["10m"]
 }
 
-// TestNothingIsPublishedBeforeAllHaveReported, with the settings of this process.
-func TestNothingIsPublishedBeforeAllHaveReported(t *testing.T) {
+// TestPublishesOnceAllPartitionsReported, with the settings of this process.
+func TestPublishesOnceAllPartitionsReported(t *testing.T) {
 	m := newMerge(t, 2)
 	m.take(0, m.sealAt(100))
 	require.NoError(t, m.checkOrigin(1, origin{Settings: m.settings})) // a list has arrived, but no seal yet
@@ -80,8 +80,8 @@ func TestNothingIsPublishedBeforeAllHaveReported(t *testing.T) {
 	require.EqualValues(t, 101, m.published())
 }
 
-// TestSealsTellWhatIsKnown: since when, the marks, and which lists are valid.
-func TestSealsTellWhatIsKnown(t *testing.T) {
+// TestSealsCoverAllUpdates: since when, the marks, and which lists are valid.
+func TestSealsCoverAllUpdates(t *testing.T) {
 	m := newMerge(t, 1)
 	key := window.Key{Region: schema.Global, Window: "10m"}
 	s := &m.sources[0]
@@ -98,8 +98,8 @@ func TestSealsTellWhatIsKnown(t *testing.T) {
 	require.EqualValues(t, 101, s.Seal.Offset)
 }
 
-// TestARestartedPartitionIsForgotten: what a partition reported before its table or settings changed is discarded.
-func TestARestartedPartitionIsForgotten(t *testing.T) {
+// TestRestartedPartitionIsForgotten: what a partition reported before its table or settings changed is discarded.
+func TestRestartedPartitionIsForgotten(t *testing.T) {
 	m := newMerge(t, 1)
 	m.take(0, m.sealAt(100))
 	again := m.sealAt(50)
@@ -116,8 +116,7 @@ func TestARestartedPartitionIsForgotten(t *testing.T) {
 	require.Nil(t, last, "deleted from the table, too")
 }
 
-// TestRankingsWaitForOneLayout: nothing is computed from the lists while posts migrate between partitions, until all
-// partitions report that the migration has ended.
+// TestRankingsWaitForOneLayout: while posts migrate, no ranking is computed until all partitions report the end.
 func TestRankingsWaitForOneLayout(t *testing.T) {
 	m := newMerge(t, 2)
 	at := schema.Minute(100)
@@ -126,12 +125,12 @@ func TestRankingsWaitForOneLayout(t *testing.T) {
 		a, b layout
 		ok   bool
 	}{
-		{"the first", layout{}, layout{}, true},
+		{"the first layout", layout{}, layout{}, true},
 		{"locked", layout{1, true}, layout{}, false},
-		{"moving", layout{1, true}, layout{1, true}, false},
-		{"arrived here, and not there", layout{1, false}, layout{1, true}, false},
-		{"there it has not begun", layout{1, false}, layout{}, false},
-		{"the next", layout{1, false}, layout{1, false}, true},
+		{"migrating", layout{1, true}, layout{1, true}, false},
+		{"done here, but not there", layout{1, false}, layout{1, true}, false},
+		{"not started there", layout{1, false}, layout{}, false},
+		{"the next layout", layout{1, false}, layout{1, false}, true},
 	} {
 		at += 10
 		for p, l := range []layout{tt.a, tt.b} {
@@ -145,9 +144,9 @@ func TestRankingsWaitForOneLayout(t *testing.T) {
 	}
 }
 
-// TestSharedPostsAreListedThoughTheyAreExcluded: otherwise, while partitions apply an exclusion one after the other, a
-// post with user buckets would be ranked by part of its likes. The merge removes it.
-func TestSharedPostsAreListedThoughTheyAreExcluded(t *testing.T) {
+// TestExcludedPostsWithUserBucketsStayInPartialLists: otherwise, while partitions apply an exclusion one after the
+// other, a post with user buckets would be ranked by part of its likes. The merge removes it.
+func TestExcludedPostsWithUserBucketsStayInPartialLists(t *testing.T) {
 	own, shared := window.LeaderOf(1, 5, 1), window.LeaderOf(2, 3, 1)
 	for excluded, want := range map[uint64][]window.Post{1: {shared}, 2: {own, shared}} {
 		totals := newTotals(&table{
@@ -208,14 +207,13 @@ func newLocal(tab table) *local {
 
 var globalList = window.Key{Region: schema.Global, Window: "10m"}
 
-// TestDiskThatFailsWhileRowsAreReadIsTheCause: the cause must not be an unknown version, because no version of kudos
-// could read the rows.
-func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
+// TestDiskFailureWhileReadingIsTheCause: the cause must not be an unknown version: no version could read the rows.
+func TestDiskFailureWhileReadingIsTheCause(t *testing.T) {
 	const many = 5000 // rows, so that those that must be readable are in other blocks
 	requireDiskError := func(t *testing.T, err error) {
 		t.Helper()
 		require.ErrorIs(t, err, syscall.EIO)
-		require.Equal(t, stream.Trouble{Cause: stream.CauseUnavailable, Reason: err.Error()}, stream.TroubleOf(err))
+		require.Equal(t, stream.Failure{Cause: stream.CauseUnavailable, Reason: err.Error()}, stream.FailureOf(err))
 	}
 	t.Run("the likes of leaders", func(t *testing.T) {
 		leaders := leadersRow{ids: []uint64{2000}}
@@ -229,7 +227,7 @@ func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
 		require.NoError(t, w.load())
 		require.Equal(t, []window.Post{window.LeaderOf(2000, 2000, 2000)}, w.totals.regions[schema.Global].leaders.Best)
 	})
-	t.Run("lists that are void", func(t *testing.T) {
+	t.Run("obsolete lists", func(t *testing.T) {
 		rows := map[string][]byte{}
 		for end := range schema.Minute(many) {
 			rows[string(versionKey{key: globalList, end: end}.row())] = []byte("list")
@@ -242,8 +240,8 @@ func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
 	})
 }
 
-// TestUnreadableRowsParkWhereverTheyAreFound: some are only read when a transaction needs them.
-func TestUnreadableRowsParkWhereverTheyAreFound(t *testing.T) {
+// TestUnreadableRowsPark: some are only read when a transaction needs them.
+func TestUnreadableRowsPark(t *testing.T) {
 	list, ofOther := versionKey{key: globalList}, versionKey{key: globalList, partition: 1}
 	for name, c := range map[string]struct {
 		key  string
@@ -254,31 +252,31 @@ func TestUnreadableRowsParkWhereverTheyAreFound(t *testing.T) {
 			w := newLocal(tab)
 			w.totals.add(7, &schema.Update{Counts: schema.Counts{Likes: 1}}, 1)
 			return w.totals.settle()
-		}, "total of post 7 in global: version 3 is not known"},
-		"a total of a post that comes to be shared": {totalKey(7), func(tab table) error {
+		}, "total of post 7 in global: version 3 is unknown"},
+		"a total of a post that becomes shared": {totalKey(7), func(tab table) error {
 			w := newLocal(tab)
 			w.totals.region(schema.Global)
 			return w.totals.share(7, true)
-		}, "total of post 7 in global: version 3 is not known"},
+		}, "total of post 7 in global: version 3 is unknown"},
 		"the totals of a region": {totalKey(7), func(tab table) error {
 			_, err := newLocal(tab).totals.search(schema.Global)
 			return err
-		}, "total of post 7 in global: version 3 is not known"},
+		}, "total of post 7 in global: version 3 is unknown"},
 		"a list": {string(list.row()), func(tab table) error {
 			w := newTrending(tab, 1)
 			w.sources[0].Seal.Offset, w.sources[0].Seal.Exclusions = 1, 1
 			_, err := w.listOf(globalList, 0, 1)
 			return err
-		}, "list global/10m of partition 0: version 3 is not known"},
-		"a list of a partition that there is not": {string(ofOther.row()), func(tab table) error {
+		}, "list global/10m of partition 0: version 3 is unknown"},
+		"a list of a partition that does not exist": {string(ofOther.row()), func(tab table) error {
 			return newTrending(tab, 1).load()
-		}, "list global/10m is of partition 1 of 1"},
+		}, "list global/10m is from partition 1, but there are 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.find(tableOf(t, false, map[string][]byte{c.key: {wireVersion + 1}}))
 			require.ErrorContains(t, err, "group-table/0: "+c.says)
-			require.Equal(t, stream.CauseRecord, stream.TroubleOf(err).Cause)
-			require.Equal(t, actionUpgrade, stream.TroubleOf(err).Remedy)
+			require.Equal(t, stream.CauseRecord, stream.FailureOf(err).Cause)
+			require.Equal(t, actionUpgrade, stream.FailureOf(err).Action)
 		})
 	}
 }

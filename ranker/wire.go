@@ -28,14 +28,14 @@ func encode(fields func(*codec)) []byte {
 	return c.b
 }
 
-var errShort = errors.New("it ends too early")
+var errShort = errors.New("unexpected end of data")
 
 func decode(b []byte, fields func(*codec)) error {
 	if len(b) == 0 {
 		return errShort
 	}
 	if b[0] != wireVersion {
-		return fmt.Errorf("version %d is not known, only %d", b[0], wireVersion)
+		return fmt.Errorf("version %d is unknown, expected %d", b[0], wireVersion)
 	}
 	c := codec{b: b[1:], reading: true}
 	fields(&c)
@@ -133,12 +133,11 @@ func (c *codec) origin(o *origin) {
 	}
 }
 
-// layout is the partition layout of a partition's posts: how many layouts there were before, and whether posts are
-// migrating (`kudos topics repartition`). Lists of different layouts cannot be merged: a migrated post would be counted
-// twice or not at all.
+// layout is the layout of a partition's posts: how many came before, and whether posts are migrating (`kudos topics
+// repartition`). Lists of different layouts cannot be merged: a migrated post would count twice or not at all.
 type layout struct {
-	layouts uint32
-	moving  bool
+	layouts   uint32
+	migrating bool
 }
 
 // layout writes nothing for the first layout, because older versions had no such field.
@@ -147,7 +146,7 @@ func (c *codec) layout(l *layout) {
 		return
 	}
 	unsigned(c, &l.layouts)
-	c.flag(&l.moving)
+	c.flag(&l.migrating)
 }
 
 // localList is a record of trending-local: a version of one partition's list. Its key is <region>/<window>/<partition>;
@@ -170,8 +169,7 @@ func (l *localList) fields(c *codec) {
 type localSeal struct {
 	origin origin
 	window.Seal
-	// gap is the time of the last update that was compacted before it could be counted: all-time sums only start there.
-	// NoMinute means that they are complete.
+	// gap is the time of the last update that was compacted uncounted: all-time sums start there. NoMinute: complete.
 	gap    schema.Minute
 	marks  []window.Mark
 	layout layout
@@ -214,7 +212,7 @@ func parseLocalKey(b []byte) (key window.Key, partition int32, seal bool, err er
 		key, err = parseKey(parts[0], parts[1])
 		return key, int32(n), false, err
 	}
-	return key, 0, false, fmt.Errorf("key %q is of no known kind", b)
+	return key, 0, false, fmt.Errorf("key %q is of an unknown kind", b)
 }
 
 func parseKey(region, name string) (window.Key, error) {
@@ -223,7 +221,7 @@ func parseKey(region, name string) (window.Key, error) {
 	}
 	r, ok := schema.ParseRegion(region)
 	if !ok {
-		return window.Key{}, fmt.Errorf("%q is no region", region)
+		return window.Key{}, fmt.Errorf("%q is not a region", region)
 	}
 	return window.Key{Region: r, Window: name}, nil
 }

@@ -21,7 +21,6 @@ var (
 	noCache, private   = []string{"no-cache"}, []string{"private, no-cache"}
 )
 
-// reply is a success response.
 type reply struct {
 	body                 []byte
 	contentType, caching []string
@@ -54,7 +53,7 @@ func (a reply) write(w http.ResponseWriter, r *http.Request) {
 func encode(q *request, caching []string, body any) (reply, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
-		return reply{}, fmt.Errorf("encoding the answer to %s: %w", q.Request.URL.Path, err)
+		return reply{}, fmt.Errorf("encoding the response to %s: %w", q.Request.URL.Path, err)
 	}
 	return reply{body: b, contentType: jsonType, caching: caching}, nil
 }
@@ -81,21 +80,17 @@ func matches(ifNoneMatch []string, etag string) bool {
 // refusal is an error that becomes an error response.
 type refusal struct {
 	*problem.Problem
-	// AsOf comes with not-covered: how far the response would have gone.
-	AsOf []wire.Position `json:"as_of,omitempty"`
-	// again means that a retry may succeed soon.
-	again bool
+	AsOf  []wire.Position `json:"as_of,omitempty"` // with not-covered: how far the response would have gone
+	again bool            // a retry may succeed soon
 }
 
 func (r *refusal) Error() string { return r.Detail }
 
-// retryAfter is how long a client is told to wait before a retry, in seconds.
-const retryAfter = "1"
+const retryAfter = "1" // how long a client is told to wait before a retry, in seconds
 
 func refuse(p *problem.Problem) *refusal      { return &refusal{Problem: p} }
 func unavailable(p *problem.Problem) *refusal { return &refusal{Problem: p, again: true} }
 
-// fail writes the error response to a request.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var no *refusal
 	var notReady *view.NotReadyError
@@ -103,13 +98,13 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &no):
 	case errors.As(err, &notReady):
 		no = unavailable(problem.New(http.StatusServiceUnavailable, "not-ready",
-			"The reader is not ready for this", "%s", notReady.Error()))
+			"Reader not ready", "%s", notReady.Error()))
 	case errors.Is(err, view.ErrNoReactions):
 		no = refuse(problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only", "%s", err))
 	default:
-		a.log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		no = refuse(problem.New(http.StatusInternalServerError, "internal",
-			"The reader failed", "the reader could not answer; its log says why"))
+			"Internal error", "the reader failed to answer; its log has the cause"))
 	}
 	if no.again {
 		w.Header().Set("Retry-After", retryAfter)

@@ -29,8 +29,8 @@ var document string
 // likesCopy is what the API needs of view.Likes.
 type likesCopy interface {
 	Partitions() (int32, error)
-	Homes(post uint64) ([]int32, error)
-	HomesOfUser(post, user uint64) ([]int32, error)
+	PartitionsOf(post uint64) ([]int32, error)
+	PartitionsOfUser(post, user uint64) ([]int32, error)
 	AsOf(partition int32) (wire.Position, error)
 	Wait(ctx context.Context, want wire.Position) error
 	CheckEnds(ctx context.Context, want []wire.Position) error
@@ -62,7 +62,7 @@ type api struct {
 	waiting     *semaphore.Weighted // of those waiting for min_offset: MaxConcurrentRequests each
 	bodies      *httpserver.BodyReader
 	scratch     sync.Pool // *scratch
-	historyAway atomic.Bool
+	historyDown atomic.Bool
 }
 
 // newAPI does no I/O. A nil history means that MySQL is not configured.
@@ -143,7 +143,6 @@ func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 	}
 }
 
-// request is a request being served.
 type request struct {
 	*query.Input
 	w        http.ResponseWriter
@@ -161,7 +160,7 @@ type scratch struct {
 func (a *api) work(q *request) error {
 	if !q.take(a.working) {
 		return unavailable(problem.TooManyRequests(
-			"as many requests are in hand as the reader takes (reader.max_concurrent_requests)"))
+			"the limit of concurrent requests is reached (reader.max_concurrent_requests)"))
 	}
 	q.scratch = a.scratch.Get().(*scratch)
 	return nil
@@ -172,7 +171,7 @@ func (a *api) work(q *request) error {
 func (a *api) wait(q *request) error {
 	if !q.take(a.waiting) {
 		return unavailable(problem.TooManyRequests(
-			"as many requests wait for %s as the reader takes (reader.max_concurrent_requests)", minOffset))
+			"the limit of requests that wait for %s is reached (reader.max_concurrent_requests)", minOffset))
 	}
 	return nil
 }
@@ -189,7 +188,6 @@ func (q *request) take(of *semaphore.Weighted) bool {
 	return true
 }
 
-// release releases what a request holds.
 func (a *api) release(q *request) {
 	if q.slot != nil {
 		q.slot.Release(1)

@@ -61,7 +61,6 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 	}
 }
 
-// requireCount requires n counted requests.
 func (r *rig) requireCount(n int, route, method, code string) {
 	r.T.Helper()
 	labels := []string{"route", route, "method", method, "code", code}
@@ -79,7 +78,7 @@ func TestNotFoundAndNotAllowed(t *testing.T) {
 	r := newRig(t, nil, nil)
 	for _, path := range []string{"/v1", "/v1/posts/7", "/v1/posts/7/likes/9/x", "/v1/posts/7/likes/", "/v1/likes:all",
 		"/v2/posts/7/likes"} {
-		r.get(path).RequireJSON(http.StatusNotFound, apikit.Problem(404, "not-found", "There is nothing here",
+		r.get(path).RequireJSON(http.StatusNotFound, apikit.Problem(404, "not-found", "Not found",
 			fmt.Sprintf("no route has the path %q", path)))
 	}
 	for path, methods := range r.routes() {
@@ -90,8 +89,8 @@ func TestNotFoundAndNotAllowed(t *testing.T) {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			if methods != nil && !strings.Contains(allow, method) {
 				r.ask(method, path, "").RequireHeader("Allow", allow).RequireJSON(http.StatusMethodNotAllowed,
-					apikit.Problem(405, "method-not-allowed", "The method is not allowed here",
-						fmt.Sprintf("%s is not allowed here; %s is", method, allow)))
+					apikit.Problem(405, "method-not-allowed", "Method not allowed",
+						fmt.Sprintf("%s is not allowed; allowed: %s", method, allow)))
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"kudos/reader/wire"
 )
 
-// getLikes returns the counts of one post.
 func (a *api) getLikes(q *request) (reply, error) {
 	post, covered := q.PathID("post_id"), q.minOffset()
 	if err := a.coverPost(q, covered, post); err != nil {
@@ -23,7 +22,6 @@ func (a *api) getLikes(q *request) (reply, error) {
 	return a.countsReply(q.body, asOf), nil
 }
 
-// getManyLikes returns the counts of the posts in the query.
 func (a *api) getManyLikes(q *request) (reply, error) {
 	q.posts = q.Posts(q.posts[:0], wire.MaxPosts)
 	asOf, err := a.manyLikes(q, q.minOffsets())
@@ -33,7 +31,6 @@ func (a *api) getManyLikes(q *request) (reply, error) {
 	return a.countsReply(q.body, asOf), nil
 }
 
-// getManyLikesByBody returns the counts of the posts in the body.
 func (a *api) getManyLikesByBody(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err
@@ -54,7 +51,6 @@ func (a *api) getManyLikesByBody(q *request) (reply, error) {
 	return reply{body: q.body, contentType: jsonType, caching: noCache}, nil
 }
 
-// manyLikes makes the body of a response about q.posts.
 func (a *api) manyLikes(q *request, covered []wire.Position) (asOf []wire.Position, err error) {
 	if err := a.cover(q, covered, nil); err != nil {
 		return nil, err
@@ -67,8 +63,7 @@ func (a *api) manyLikes(q *request, covered []wire.Position) (asOf []wire.Positi
 	return asOf, nil
 }
 
-// countsReply makes a reply whose body ends with as_of. The entity tag leaves as_of out: it changes with every event,
-// the counts with few.
+// countsReply ends the body with as_of. The entity tag leaves it out: it changes with every event, the counts with few.
 func (a *api) countsReply(body []byte, asOf []wire.Position) reply {
 	content := body[:bytes.LastIndex(body, []byte(`"as_of"`))]
 	return reply{

@@ -72,7 +72,7 @@ func TestETag(t *testing.T) {
 				RequireHeader("ETag", etag).RequireHeader("Cache-Control", "public, max-age=1")
 			require.Empty(t, a.Body)
 			require.NotEqual(t, first.Header.Get("Kudos-As-Of"), a.Header.Get("Kudos-As-Of"),
-				"how new the answer is is told all the same")
+				"a 304 still reports its offset")
 		}
 		r.get(target, "If-None-Match", `W/"0"`).Require(200)
 
@@ -117,7 +117,6 @@ func (r *rig) askFor(request [2]string, offset int64) apikit.Answer {
 	return r.get(at.Replace(request[0]))
 }
 
-// longWait is longer than the test's patience.
 func longWait(o *Options) { o.MaxWait, o.WriteTimeout = patience, 2*patience }
 
 // A client that passes the offset of its like gets a response that includes the like.
@@ -126,16 +125,16 @@ func TestReadYourOwnLike(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, longWait, nil)
 			r.askFor(ask, 19).Require(200)
-			require.Empty(t, r.likes.mu.waits, "the event before as_of is covered already")
+			require.Empty(t, r.likes.mu.waits, "the event before as_of is already covered")
 
 			done := make(chan apikit.Answer, 1)
 			go func() { done <- r.askFor(ask, 20) }()
-			want := apikit.Receive(t, r.likes.mu.waits, "the answer must wait")
+			want := apikit.Receive(t, r.likes.mu.waits, "the request must wait")
 			require.Equal(t, wire.Position{Partition: 1, Offset: 21}, want,
 				"the event itself is covered by the offset after it")
 			require.Empty(t, done)
 			r.likes.set(func() { r.likes.mu.asOf[1]++ })
-			a := apikit.Receive(t, done, "the answer must come").Require(200)
+			a := apikit.Receive(t, done, "the request must be answered").Require(200)
 			require.Contains(t, a.Body, `{"partition":1,"offset":21}`)
 		})
 	}
@@ -144,8 +143,8 @@ func TestReadYourOwnLike(t *testing.T) {
 func TestNotCovered(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.MaxWait = time.Millisecond }, nil)
 	notCovered := func(asOf string) string {
-		return apikit.Problem(503, "not-covered", "The event is not here yet",
-			"the reader has not come to min_offset within 1ms (reader.max_wait); as_of is how far it is",
+		return apikit.Problem(503, "not-covered", "Event not yet visible",
+			"the reader did not reach min_offset within 1ms (reader.max_wait); as_of is its position",
 			`"as_of":[`+asOf+"]")
 	}
 	r.get(likesOf1+"?min_offset=1000").RequireJSON(503, notCovered(`{"partition":1,"offset":20}`))
@@ -157,20 +156,20 @@ func TestNotCovered(t *testing.T) {
 
 	r = newRig(t, nil, nil)
 	r.getGone(likesOf1+"?min_offset=1000").RequireProblem(503, "not-covered", "")
-	require.Empty(t, r.logged.String(), "that a client has gone is no failure")
+	require.Empty(t, r.logged.String(), "a disconnected client is not a failure")
 }
 
 func TestNotReady(t *testing.T) {
 	r := newRig(t, nil, nil)
 	r.likes.mu.notReady[1] = &view.NotReadyError{Topic: schema.TopicLikes, Partition: 1, Behind: 17}
 	for _, target := range []string{likesOf1, "/v1/likes?post_ids=2,1", "/v1/posts/1/likers", "/v1/posts/1/likes/7"} {
-		r.get(target).RequireProblem(503, "not-ready", "likes/1: the local copy is 17 records behind")
+		r.get(target).RequireProblem(503, "not-ready", "likes/1: the view is 17 records behind")
 	}
 	r.get("/v1/posts/2/likes").Require(200) // the other partitions answer
 
 	r.likes.mu.partitions = &view.NotReadyError{Topic: schema.TopicLikes, Partition: -1, Behind: -1}
 	for _, target := range []string{likesOf1 + "?min_offset=1", "/v1/likes?post_ids=1&min_offset=1:1", "/v1/stats"} {
-		r.get(target).RequireProblem(503, "not-ready", "likes: the local copy is being opened")
+		r.get(target).RequireProblem(503, "not-ready", "likes: the view is being opened")
 	}
 }
 
@@ -183,9 +182,8 @@ func TestInternal(t *testing.T) {
 	require.Contains(t, r.logged.String(), likesOf1)
 }
 
-// A post with user buckets is in several partitions: min_offset must name one of them, unless the request names the
-// user.
-func TestPlacesOfASharedPost(t *testing.T) {
+// A post with user buckets is in several partitions: min_offset must name one, unless the request names the user.
+func TestPositionsOfAPostWithUserBuckets(t *testing.T) {
 	r := newRig(t, nil, nil)
 	target := fmt.Sprintf("/v1/posts/%d/", sharedPost)
 	r.likes.set(func() { r.likes.mu.counts[sharedPost] = schema.Counts{Likes: 7} })
@@ -194,8 +192,8 @@ func TestPlacesOfASharedPost(t *testing.T) {
 		RequireHeader("Kudos-As-Of", "1:20,3:40") // each of its partitions
 	require.Empty(t, r.likes.mu.waits)
 
-	for user, home := range map[uint64]int32{8: 1, 9: 3} {
-		at := int64(20 * (1 + home/2)) // the view's position
+	for user, owner := range map[uint64]int32{8: 1, 9: 3} {
+		at := int64(20 * (1 + owner/2)) // the view's position
 		r.get(fmt.Sprintf("%slikes/%d?min_offset=%d", target, user, at-1)).Require(200)
 		require.Empty(t, r.likes.mu.waits)
 	}
@@ -203,9 +201,8 @@ func TestPlacesOfASharedPost(t *testing.T) {
 	require.Equal(t, wire.Position{Partition: 3, Offset: 41}, <-r.likes.mu.waits)
 }
 
-// TestAnswersAreOfOneMoment checks that while events arrive continuously, each response is what a view that stopped at
-// its position returns, and that the next one has a later position.
-func TestAnswersAreOfOneMoment(t *testing.T) {
+// TestResponsesAreOneSnapshot: while events arrive, each response is what a view stopped at its position returns.
+func TestResponsesAreOneSnapshot(t *testing.T) {
 	targets := map[string][2]string{
 		"one now":      {likesOf1, ""},
 		"many now":     {"/v1/likes?post_ids=1,2", ""},
@@ -225,7 +222,7 @@ func TestAnswersAreOfOneMoment(t *testing.T) {
 				require.NotNil(t, asOf, a.Body)
 				partition, _ := strconv.Atoi(asOf[1])
 				offset, _ := strconv.ParseInt(asOf[2], 10, 64)
-				require.Greater(t, offset, still.likes.mu.asOf[partition], "the copy has moved since the last answer")
+				require.Greater(t, offset, still.likes.mu.asOf[partition], "the view has moved since the last response")
 				for still.likes.mu.asOf[partition] < offset {
 					still.likes.move()
 				}
@@ -237,8 +234,7 @@ func TestAnswersAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// floodSlots is reader.max_concurrent_requests in these tests.
-const floodSlots = 4
+const floodSlots = 4 // reader.max_concurrent_requests in these tests
 
 // Requests that wait for min_offset take no slots from others, and none waits for an event that is not in likes.
 func TestRegressFarMinOffset(t *testing.T) {
@@ -254,7 +250,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 		}
 		r.post(byBody, `{"post_ids":[1]}`).Require(200)
 		r.get(likesOf1+"?min_offset=1000").RequireProblem(http.StatusTooManyRequests, "too-many-requests",
-			"as many requests wait for min_offset as the reader takes (reader.max_concurrent_requests)")
+			"the limit of requests that wait for min_offset is reached (reader.max_concurrent_requests)")
 
 		r.likes.set(func() { r.likes.mu.asOf[1] = 1001 })
 		for range floodSlots {
@@ -274,7 +270,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 		r.get(likesOf1).Require(200)
 		for _, one := range flood {
 			a := apikit.Receive(t, one, "the request must be answered at once").RequireProblem(http.StatusBadRequest,
-				"invalid-request", fmt.Sprintf("the topic likes ends at %d there", likesEnd))
+				"invalid-request", fmt.Sprintf("of the topic likes ends at %d", likesEnd))
 			require.Contains(t, a.Body, `"field":"min_offset","reason":"out_of_range"`)
 		}
 	})
@@ -299,7 +295,7 @@ func TestBeyondEnd(t *testing.T) {
 	for name, ask := range asks {
 		t.Log(name)
 		r.askFor(ask, 1000).RequireInvalid("min_offset", "out_of_range",
-			"no event is at partition 3, offset 1000; the topic likes ends at 40 there")
+			"there is no event at partition 3, offset 1000: that partition of the topic likes ends at 40")
 	}
 	require.Empty(t, r.logged.String())
 }

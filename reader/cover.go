@@ -15,19 +15,19 @@ import (
 )
 
 // cover rejects an invalid request, and waits, at most MaxWait, until the view covers these positions. It does not wait
-// for a position beyond the end of likes. A position without a partition is in the only one that homes returns.
-func (a *api) cover(q *request, want []wire.Position, homes func() ([]int32, error)) error {
+// for a position beyond the end of likes. A position without a partition is in the only one that owners returns.
+func (a *api) cover(q *request, want []wire.Position, owners func() ([]int32, error)) error {
 	if err := q.refusal(); err != nil {
 		return err
 	}
 	if len(want) == 1 && want[0].Partition == somePartition {
-		partitions, err := homes()
+		partitions, err := owners()
 		if err != nil {
 			return err
 		}
 		if len(partitions) > 1 {
-			return invalidMinOffset("names no partition, and the post is in %d of them (it has user buckets): "+
-				"give partition:offset", len(partitions))
+			return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
+				"use partition:offset", len(partitions))
 		}
 		want[0].Partition = partitions[0]
 	}
@@ -63,12 +63,10 @@ func (a *api) cover(q *request, want []wire.Position, homes func() ([]int32, err
 	return nil
 }
 
-// coverPost is cover for events of one post.
 func (a *api) coverPost(q *request, want []wire.Position, post uint64) error {
-	return a.cover(q, want, func() ([]int32, error) { return a.likes.Homes(post) })
+	return a.cover(q, want, func() ([]int32, error) { return a.likes.PartitionsOf(post) })
 }
 
-// missing returns the positions that the view does not cover yet.
 func (a *api) missing(want []wire.Position) (missing []wire.Position, err error) {
 	if len(want) == 0 {
 		return nil, nil
@@ -79,7 +77,7 @@ func (a *api) missing(want []wire.Position) (missing []wire.Position, err error)
 	}
 	for _, p := range want {
 		if p.Partition >= partitions {
-			return nil, invalidMinOffset("partition %d does not exist; the topic %s has %d, from 0 on",
+			return nil, invalidMinOffset("partition %d does not exist; the topic %s has %d, starting at 0",
 				p.Partition, schema.TopicLikes, partitions)
 		}
 		if asOf, err := a.likes.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
@@ -97,8 +95,8 @@ func invalidMinOffset(format string, args ...any) error {
 
 // notCovered says how far the partitions of want are.
 func (a *api) notCovered(want []wire.Position) error {
-	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "The event is not here yet",
-		"the reader has not come to %s within %s (reader.max_wait); as_of is how far it is",
+	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "Event not yet visible",
+		"the reader did not reach %s within %s (reader.max_wait); as_of is its position",
 		minOffset, a.options.MaxWait))
 	var partitions []int32
 	for _, p := range want {

@@ -12,8 +12,7 @@ import (
 	"kudos/sql"
 )
 
-// sharedPost is in two partitions.
-const sharedPost = 77
+const sharedPost = 77 // is in two partitions
 
 // fakeLikes is a view of a state table of four partitions. A post is in partition id mod 4.
 type fakeLikes struct {
@@ -64,7 +63,7 @@ func (f *fakeLikes) Partitions() (int32, error) {
 	return 4, f.mu.partitions
 }
 
-func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
+func (f *fakeLikes) PartitionsOf(post uint64) ([]int32, error) {
 	_, err := f.Partitions()
 	if post == sharedPost {
 		return []int32{1, 3}, err
@@ -72,9 +71,9 @@ func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
 	return []int32{f.partition(post)}, err
 }
 
-func (f *fakeLikes) HomesOfUser(post, user uint64) ([]int32, error) {
-	homes, err := f.Homes(post)
-	return homes[user%uint64(len(homes)):][:1], err
+func (f *fakeLikes) PartitionsOfUser(post, user uint64) ([]int32, error) {
+	owners, err := f.PartitionsOf(post)
+	return owners[user%uint64(len(owners)):][:1], err
 }
 
 func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
@@ -118,11 +117,11 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 	f.beforeLook()
 	var partitions []int32
 	for _, post := range posts {
-		homes, err := f.Homes(post)
+		owners, err := f.PartitionsOf(post)
 		if err != nil {
 			return nil, nil, err
 		}
-		partitions = append(partitions, homes...)
+		partitions = append(partitions, owners...)
 		f.mu.Lock()
 		counts = append(counts, f.mu.counts[post])
 		f.mu.Unlock()

@@ -14,18 +14,15 @@ import (
 
 // history is what the API needs of MySQL (sql.Shards).
 type history interface {
-	// LikesByHour returns the hours of event time from `from` (inclusive) to `to` (exclusive) that have rows, in order.
-	// schema.Global is all regions together.
+	// LikesByHour returns the hours of event time in [from, to) that have rows, in order; schema.Global: all regions.
 	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
 }
 
 const (
-	// historyTimeout bounds the wait for MySQL.
-	historyTimeout = 5 * time.Second
+	historyTimeout = 5 * time.Second // bounds the wait for MySQL
 	maxIntervals   = 1000
 )
 
-// getLikesOverTime returns likes by hour or day.
 func (a *api) getLikesOverTime(q *request) (reply, error) {
 	region := q.Region("region", q.Value("region"))
 	name := q.OneOf("interval", "hour", "hour", "day")
@@ -62,7 +59,7 @@ func (q *request) span(interval, otherwise time.Duration, now time.Time) (from, 
 	case n < 1:
 		q.Refuse("from", query.OutOfRange, "must be before to, which is %s", to.Format(time.RFC3339))
 	case n > maxIntervals:
-		q.Refuse("from", query.OutOfRange, "is %d intervals before to, which is %s; %d at most",
+		q.Refuse("from", query.OutOfRange, "is %d intervals before to, which is %s; at most %d",
 			n, to.Format(time.RFC3339), maxIntervals)
 	}
 	return from, to
@@ -77,7 +74,7 @@ func (q *request) time(name string, otherwise time.Time) time.Time {
 	switch {
 	case err != nil:
 		q.Refuse(name, string(schema.Undecodable),
-			"%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
+			"%.40q is not a time such as 2026-11-21T10:00:00Z (a + is %%2B)", s)
 	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // keeps spans within time.Duration
 		q.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)
 	}
@@ -87,22 +84,22 @@ func (q *request) time(name string, otherwise time.Time) time.Time {
 // likesByHour queries MySQL, with its own timeout. It logs once when MySQL fails, and once when it recovers.
 func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 	if a.history == nil {
-		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
-			"likes over time come from MySQL, and neither mysql.dsn nor mysql.shards is set here; all else needs none"))
+		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "MySQL not configured",
+			"likes over time need MySQL, but neither mysql.dsn nor mysql.shards is set; nothing else needs it"))
 	}
 	bounded, cancel := context.WithTimeout(ctx, min(historyTimeout, a.options.WriteTimeout/2))
 	defer cancel()
 	hours, err := a.history.LikesByHour(bounded, region, from, to)
 	if err != nil {
-		if ctx.Err() == nil && !a.historyAway.Swap(true) { // otherwise the client is gone
-			a.log.Warn("likes over time cannot be answered", "err", err)
+		if ctx.Err() == nil && !a.historyDown.Swap(true) { // otherwise the client is gone
+			a.log.Warn("cannot read likes over time from MySQL", "error", err)
 		}
-		return nil, unavailable(problem.New(http.StatusServiceUnavailable, "mysql-away", "MySQL does not answer",
-			"likes over time come from MySQL, which did not answer; all else is answered without it. "+
-				"The reader's log says more"))
+		return nil, unavailable(problem.New(http.StatusServiceUnavailable, "mysql-away", "MySQL unavailable",
+			"likes over time come from MySQL, which did not answer; everything else works without it. "+
+				"The reader's log has the cause"))
 	}
-	if a.historyAway.Swap(false) {
-		a.log.Info("MySQL answers; likes over time are answered again")
+	if a.historyDown.Swap(false) {
+		a.log.Info("MySQL answers again; likes over time are available")
 	}
 	return hours, nil
 }

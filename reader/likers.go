@@ -15,10 +15,9 @@ const (
 	maxPageSize         = 1000
 )
 
-// getReaction returns a user's reaction to a post.
 func (a *api) getReaction(q *request) (reply, error) {
 	post, user, covered := q.PathID("post_id"), q.PathID("user_id"), q.minOffset()
-	err := a.cover(q, covered, func() ([]int32, error) { return a.likes.HomesOfUser(post, user) })
+	err := a.cover(q, covered, func() ([]int32, error) { return a.likes.PartitionsOfUser(post, user) })
 	if err != nil {
 		return reply{}, err
 	}
@@ -34,14 +33,13 @@ func (a *api) getReaction(q *request) (reply, error) {
 	return encode(q, private, body)
 }
 
-// listLikers returns a page of the users who like a post.
 func (a *api) listLikers(q *request) (reply, error) {
 	post, limit, covered := q.PathID("post_id"), q.Number(pageSize, maxPageSize, defaultPageSize), q.minOffset()
 	var after uint64
 	if token := q.Value(pageToken); token != "" && post != 0 {
 		var wrong string
 		if after, wrong = parsePageToken(token, post); wrong != "" {
-			q.Refuse(pageToken, string(schema.Undecodable), "%s; begin again without it", wrong)
+			q.Refuse(pageToken, string(schema.Undecodable), "%s; start again without it", wrong)
 		}
 	}
 	if err := a.coverPost(q, covered, post); err != nil {
@@ -82,11 +80,11 @@ func parsePageToken(token string, post uint64) (after uint64, wrong string) {
 	case err != nil || len(b) == 0:
 		return 0, none
 	case b[0] != pageTokenVersion:
-		return 0, "is not of a form that this reader knows, which may be another version"
+		return 0, "has an unknown format; it may come from another version of the reader"
 	case len(b) != pageTokenSize, crc32.ChecksumIEEE(b[:content]) != binary.BigEndian.Uint32(b[content:]):
 		return 0, none
 	case binary.BigEndian.Uint64(b[1:]) != post:
-		return 0, "is of another post's page"
+		return 0, "belongs to another post"
 	}
 	return binary.BigEndian.Uint64(b[9:]), ""
 }

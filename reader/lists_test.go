@@ -90,7 +90,7 @@ func TestNoRanking(t *testing.T) {
 		"/v1/trending/fr?window=24h": "FR and window 24h", "/v1/leaderboard?region=DE": "DE and window all",
 	} {
 		r.get(target).RequireProblem(http.StatusNotFound, "no-ranking",
-			"nothing was ever ranked for region "+what+"; GET /v1/trending lists what there is")
+			"there is no ranking of region "+what+"; GET /v1/trending lists those that exist")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestRankingsNotReady(t *testing.T) {
 	r := withRankings(t)
 	for _, target := range []string{"/v1/trending", "/v1/trending/DE", "/v1/leaderboard"} {
 		r.rankings.err = &view.NotReadyError{Topic: "trending", Partition: 2, Behind: 3}
-		r.get(target).RequireProblem(503, "not-ready", "trending/2: the local copy is 3 records behind")
+		r.get(target).RequireProblem(503, "not-ready", "trending/2: the view is 3 records behind")
 		r.rankings.err = errors.New("broken")
 		r.get(target).RequireProblem(http.StatusInternalServerError, "internal", "")
 	}
@@ -146,11 +146,11 @@ func TestLikers(t *testing.T) {
 
 func TestInvalidPageTokens(t *testing.T) {
 	r := newRig(t, nil, nil)
-	const none = "is not the next_page_token of a page; begin again without it"
+	const none = "is not the next_page_token of a page; start again without it"
 	token := newPageToken(1, 7)
 	r.get("/v1/posts/1/likers?page_token=" + token).Require(200)
 	r.get("/v1/posts/2/likers?page_token="+token).RequireInvalid("page_token", "undecodable",
-		"is of another post's page; begin again without it")
+		"belongs to another post; start again without it")
 	shorter := []string{"x", "AQ", token[1:], token[:len(token)-1]}
 	for _, bad := range append(shorter, token+"A", token+"=", "!"+token[1:]) {
 		r.get("/v1/posts/1/likers?page_token="+bad).RequireInvalid("page_token", "undecodable", none)
@@ -162,7 +162,7 @@ func TestInvalidPageTokens(t *testing.T) {
 		forged[i] ^= 0x10
 		detail := none
 		if i == 0 {
-			detail = "is not of a form that this reader knows, which may be another version; begin again without it"
+			detail = "has an unknown format; it may come from another version of the reader; start again without it"
 		}
 		r.get("/v1/posts/1/likers?page_token="+
 			base64.RawURLEncoding.EncodeToString(forged)).RequireInvalid("page_token", "undecodable", detail)
@@ -175,7 +175,7 @@ func TestWithoutReactions(t *testing.T) {
 	r.likes.mu.noReactions = true
 	for _, target := range []string{"/v1/posts/1/likers", "/v1/posts/1/likes/7"} {
 		r.get(target).RequireProblem(http.StatusNotFound, "no-reactions",
-			"who likes what is not kept here (reader.reactions is false)")
+			"this reader does not keep reactions (reader.reactions is false)")
 	}
 	r.get(likesOf1).Require(200)
 }
@@ -245,7 +245,7 @@ func TestNoMySQL(t *testing.T) {
 }
 
 // If MySQL is unavailable, the error comes in bounded time, without the content of MySQL's error, and is logged once.
-func TestMySQLAway(t *testing.T) {
+func TestMySQLUnavailable(t *testing.T) {
 	away := true
 	history := fakeHistory(func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]sql.HourLikes, error) {
 		if !away {
@@ -269,5 +269,5 @@ func TestMySQLAway(t *testing.T) {
 	away = true
 	before := r.logged.Len()
 	r.getGone(overTime).RequireProblem(503, "mysql-away", "")
-	require.Equal(t, before, r.logged.Len(), "it is the client that is gone")
+	require.Equal(t, before, r.logged.Len(), "the client disconnected; MySQL did not fail")
 }

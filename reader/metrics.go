@@ -19,14 +19,14 @@ func viewDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	viewReady    = viewDesc("partition_ready", "1 if a partition of the state table can be answered from.", "partition")
-	viewPosition = viewDesc("position", "The offset in likes that a partition's answers are as of.", "partition")
+	viewReady    = viewDesc("partition_ready", "1 if the view of the partition is ready, else 0.", "partition")
+	viewPosition = viewDesc("position", "Offset in likes that the responses from a partition reflect.", "partition")
 	viewBehind   = viewDesc("behind_records",
-		"Records of the state table that a partition is behind as long as it cannot be answered from; then 0.",
+		"Records of the state table that a partition is behind while it is not ready; 0 once it is.",
 		"partition")
-	viewEvents = viewDesc("lag_events", "Events in likes that no answer has yet.")
-	viewLag    = viewDesc("lag_seconds", "How long ago all that is answered was all there was in likes, at most.")
-	viewPosts  = viewDesc("posts", "Posts that have a reaction.")
+	viewEvents = viewDesc("lag_events", "Events in likes that are not in the view yet.")
+	viewLag    = viewDesc("lag_seconds", "Seconds that the view is behind likes, at most.")
+	viewPosts  = viewDesc("posts", "Posts with a current reaction.")
 )
 
 func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -68,24 +68,22 @@ type apiMetrics struct {
 	seconds  *prometheus.HistogramVec // route
 }
 
-// newAPIMetrics registers the API's metrics with reg.
 func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
 	m := &apiMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "kudos", Subsystem: "reader", Name: "requests_total",
-			Help: "HTTP requests by route, method and status code; streams are not among them.",
+			Help: "HTTP requests by route, method and status code, without streams.",
 		}, []string{"route", "method", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "kudos", Subsystem: "reader", Name: "request_seconds",
-			Help: "Seconds from the headers of a request to the end of its answer, by route; " +
-				"the wait for min_offset is part of it.",
+			Help: "Seconds from the headers of a request to the end of its response, by route, " +
+				"including the wait for min_offset.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 4, 10), // 50 µs to 13 s
 		}, []string{"route"}),
 	}
 	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds))
 }
 
-// counted counts and times a route's requests.
 func (m *apiMetrics) counted(route string, next http.Handler) http.Handler {
 	if route == "/" {
 		route = "other"

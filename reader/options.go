@@ -12,20 +12,17 @@ import (
 
 // Options configure the reader. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. The reader has no authentication:
-	// whoever reaches the address can read everything.
+	// HTTPAddr is host:port (port 0: a free one). The reader has no authentication: whoever reaches it can read all.
 	HTTPAddr string `mapstructure:"http_addr"`
 	TLSCert  string `mapstructure:"tls_cert"` // PEM file, reloaded when it changes; "": plain HTTP
 	TLSKey   string `mapstructure:"tls_key"`
-	// StateDir has the views of the state table and of trending, with a directory per partition. It is a cache:
-	// deleting it only costs a recovery from Kafka.
+	// StateDir has the views, a directory per partition. It is a cache: deleting it only costs a recovery from Kafka.
 	StateDir   string `mapstructure:"state_dir"`
 	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the views' block cache, for all partitions
 	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts
 
 	MaxWait time.Duration `mapstructure:"max_wait"` // of a response for min_offset
-	// CacheMaxAge is how long browsers and caches may use counts and rankings without revalidating; whole seconds. 0:
-	// they always revalidate (an ETag makes it cheap).
+	// CacheMaxAge (whole seconds) is how long caches may reuse counts and rankings; 0: always revalidate, by ETag.
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
 	// MaxConcurrentRequests is how many requests may be processed concurrently, not counting streams, and how many more
 	// may wait for min_offset; others get 429. A request counts once its body has arrived.
@@ -35,8 +32,7 @@ type Options struct {
 	LiveInterval       time.Duration `mapstructure:"live_interval"`        // between messages about a changing value
 	HeartbeatInterval  time.Duration `mapstructure:"heartbeat_interval"`   // between heartbeats of a stream
 	StreamWriteTimeout time.Duration `mapstructure:"stream_write_timeout"` // for a client to accept a write
-	// Origins are the origins of web pages that may send requests from a browser, such as https://www.example.com; "*":
-	// all.
+	// Origins are those of web pages that may send requests from a browser, such as https://www.example.com; "*": all.
 	Origins []string `mapstructure:"origins"`
 
 	Dashboard bool `mapstructure:"dashboard"` // serve it at /
@@ -85,7 +81,7 @@ func (o Options) Validate() error {
 	check(err == nil, "http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
 	err = httpserver.CheckPair(o.TLSCert, o.TLSKey)
 	check(err == nil, "tls_cert", "%w", err)
-	check(o.StateDir != "", "state_dir", "must name a folder")
+	check(o.StateDir != "", "state_dir", "must name a directory")
 	check(o.CacheBytes >= 1<<20, "cache_bytes", "must be at least 1 MiB (%d)", 1<<20)
 
 	const positive = "must be above zero"
@@ -102,7 +98,7 @@ func (o Options) Validate() error {
 		"must be whole seconds, not below zero")
 	check(o.MaxWait >= 0, "max_wait", "must not be below zero")
 	check(o.WriteTimeout >= o.ReadTimeout+o.MaxWait, "write_timeout",
-		"must be at least reader.read_timeout plus reader.max_wait (%s), or answers would be cut off",
+		"must be at least reader.read_timeout plus reader.max_wait (%s), or responses would be truncated",
 		o.ReadTimeout+o.MaxWait)
 
 	err = httpserver.CheckOrigins(o.Origins)
@@ -110,6 +106,6 @@ func (o Options) Validate() error {
 	u, err := url.Parse(o.ProducerURL)
 	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 	check(o.ProducerURL == "" || isURL, "producer_url",
-		"%q is not an address as https://likes.example.com", o.ProducerURL)
+		"%q is not a URL such as https://likes.example.com", o.ProducerURL)
 	return errors.Join(errs...)
 }

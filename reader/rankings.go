@@ -10,7 +10,6 @@ import (
 	"kudos/schema"
 )
 
-// listRankings returns which rankings exist.
 func (a *api) listRankings(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err
@@ -26,13 +25,11 @@ func (a *api) listRankings(q *request) (reply, error) {
 	return encode(q, a.public, body)
 }
 
-// getTrending returns the newest ranking of a region and window.
 func (a *api) getTrending(q *request) (reply, error) {
 	region, window := q.Region("region", q.Request.PathValue("region")), q.Window("window")
 	return a.ranking(q, region, window)
 }
 
-// getLeaderboard returns the most liked posts of the day or of all time.
 func (a *api) getLeaderboard(q *request) (reply, error) {
 	region := q.Region("region", q.Value("region"))
 	period := q.OneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
@@ -49,15 +46,14 @@ func (a *api) ranking(q *request, region schema.Region, window string) (reply, e
 		return reply{}, err
 	}
 	if ranking == nil {
-		return reply{}, refuse(problem.New(http.StatusNotFound, "no-ranking", "There is no such ranking",
-			"nothing was ever ranked for region %s and window %s; GET /v1/trending lists what there is", name, window))
+		return reply{}, refuse(problem.New(http.StatusNotFound, "no-ranking", "Ranking not found",
+			"there is no ranking of region %s and window %s; GET /v1/trending lists those that exist", name, window))
 	}
 	r, err := encode(q, a.public, wire.NewRanking(ranking.Ranking))
 	r.etag = etagOf(r.body)
 	return r, err
 }
 
-// getStats returns totals and the reader's lag.
 func (a *api) getStats(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err

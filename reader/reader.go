@@ -67,12 +67,11 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	}
 	for _, c := range append(r.likes.Collectors(), viewCollector{r.likes}, r.rankings.Collector()) {
 		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("registering the metrics of the local copies: %w", err)
+			return nil, fmt.Errorf("registering the metrics of the views: %w", err)
 		}
 	}
 	r.Server = httpserver.NewServer(httpserver.Config{
 		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		Says: "answering", // package bench finds the address by this message
 		HTTP: &http.Server{
 			Handler: routes(o, api, r.hub), MaxHeaderBytes: maxHeaderBytes,
 			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
@@ -83,10 +82,8 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 }
 
 const (
-	// maxHeaderBytes is enough for the longest query: 1,000 ids with as many offsets.
-	maxHeaderBytes = 128 << 10
-	// maxStreamPosts is how many posts one stream may show: a page full of them.
-	maxStreamPosts = 100
+	maxHeaderBytes = 128 << 10 // enough for the longest query: 1,000 ids with as many offsets
+	maxStreamPosts = 100       // in one stream: a page full of them
 )
 
 func routes(o Options, api, hub http.Handler) http.Handler {

@@ -17,19 +17,17 @@ import (
 	"kudos/stream/kafka"
 )
 
-// foldedTo is the offset in likes that the state table of these tests reflects; the partitions of likes end at
-// likesEnd.
+// foldedTo is the offset in likes that these tests' state table reflects; the partitions of likes end at likesEnd.
 const foldedTo, likesEnd = 10, foldedTo + 5
 
 // roleRig is a reader that runs against an embedded broker, without MySQL.
 type roleRig struct {
 	*Reader
 	*apikit.Role
-	inHand chan struct{} // gets one for each request whose response has begun
+	inFlight chan struct{} // gets one for each request whose response has begun
 }
 
-// broker is an embedded broker, as the fold has left it: post 1 has three likes, in whichever of the two partitions it
-// is. Some events are not folded yet.
+// broker is a broker as the fold has left it: post 1 has 3 likes, in either partition; some events are not folded.
 func broker(t *testing.T) kafka.Options {
 	t.Helper()
 	const partitions = 2
@@ -59,14 +57,14 @@ func newRole(t *testing.T, change func(*Options)) *roleRig {
 	if change != nil {
 		change(&o)
 	}
-	r := &roleRig{Role: apikit.NewRole(t), inHand: make(chan struct{}, 100)}
+	r := &roleRig{Role: apikit.NewRole(t), inFlight: make(chan struct{}, 100)}
 	var err error
 	r.Reader, err = New(o, broker(t), nil, testkit.Log(), r.Metrics)
 	require.NoError(t, err)
 	r.Role.Server = r.Reader
 	all := r.HTTP.Handler
 	r.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.inHand <- struct{}{}
+		r.inFlight <- struct{}{}
 		all.ServeHTTP(w, req)
 	})
 	return r
@@ -80,7 +78,6 @@ func startRole(t *testing.T, change func(*Options)) *roleRig {
 	return r
 }
 
-// get returns the response to a GET.
 func (r *roleRig) get(path string, headers ...string) apikit.Answer {
 	r.T.Helper()
 	return r.Send(http.MethodGet, path, "", headers...)
@@ -151,14 +148,13 @@ func TestReaderWithoutDashboard(t *testing.T) {
 	r.get(likesOf1).Require(200)
 }
 
-// At shutdown the reader accepts nothing new and streams end. A request that waits for its event is still answered,
-// from views that still exist.
-func TestReaderShutdownAnswersWhatIsInHand(t *testing.T) {
+// At shutdown, a request that waits for its event is still answered, from views that still exist.
+func TestReaderShutdownAnswersRequestsInFlight(t *testing.T) {
 	r := startRole(t, func(o *Options) { o.MaxWait = time.Second })
 	stream := r.openStream()
-	apikit.Receive(t, r.inHand, "the stream")
+	apikit.Receive(t, r.inFlight, "the stream must be in flight")
 	waiting := r.getLater(likesOf1 + "?min_offset=11")
-	apikit.Receive(t, r.inHand, "the request must be in hand")
+	apikit.Receive(t, r.inFlight, "the request must be in flight")
 
 	r.Stop()
 	r.WaitClosed()
@@ -174,13 +170,13 @@ func TestReaderShutdownAnswersWhatIsInHand(t *testing.T) {
 func TestReaderShutdownIsBounded(t *testing.T) {
 	r := startRole(t, func(o *Options) { longWait(o); o.ShutdownTimeout = 50 * time.Millisecond })
 	cut := r.getLater(likesOf1 + "?min_offset=11")
-	apikit.Receive(t, r.inHand, "the request must be in hand")
+	apikit.Receive(t, r.inFlight, "the request must be in flight")
 	r.Stop()
-	require.ErrorContains(t, apikit.Receive(t, r.Ended, "Run must end"), "reader: requests were cut off after 50ms")
+	require.ErrorContains(t, apikit.Receive(t, r.Ended, "Run must end"), "reader: requests were interrupted after 50ms")
 	apikit.Receive(t, cut, "the request must end").Require(0)
 }
 
-func TestReaderRunRefuses(t *testing.T) {
+func TestReaderRunRejectsInvalidOptions(t *testing.T) {
 	r := startRole(t, nil)
 	require.EqualError(t, r.Run(t.Context()), "reader: Run was called twice")
 	r.get(likesOf1).Require(200) // the first continues
@@ -190,7 +186,7 @@ func TestReaderRunRefuses(t *testing.T) {
 	r.End()
 }
 
-func TestNewReaderRefuses(t *testing.T) {
+func TestNewReaderRejectsInvalidOptions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	create := func(o Options, brokers ...string) error {
 		kafka := kafka.DefaultOptions()
@@ -204,8 +200,7 @@ func TestNewReaderRefuses(t *testing.T) {
 	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the metrics")
 }
 
-// With a certificate everything, streams included, is served over HTTPS only. If its files are missing, the reader must
-// not fall back to plain HTTP.
+// With a certificate, everything is served over HTTPS only. Missing files must not lead to plain HTTP.
 func TestReaderTLS(t *testing.T) {
 	client, cert, key := apikit.TLSFiles(t)
 	r := newRole(t, func(o *Options) { o.TLSCert, o.TLSKey = "/nowhere/cert.pem", "/nowhere/key.pem" })

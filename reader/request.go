@@ -13,15 +13,12 @@ import (
 )
 
 const (
-	minOffset = "min_offset"
-	maxOffset = 1<<63 - 2 // of an event, so that the offset after it fits too
-	// somePartition is the partition of an event that does not name one.
-	somePartition = -1
+	minOffset     = "min_offset"
+	maxOffset     = 1<<63 - 2 // of an event, so that the offset after it fits too
+	somePartition = -1        // of an event that does not name one
 
-	// maxBody is enough for MaxPosts ids and as many offsets, with white space.
-	maxBody = 256 << 10
-	// maxBodies bounds the memory of unfinished bodies to that of 256 complete ones (64 MiB).
-	maxBodies = 256
+	maxBody   = 256 << 10 // enough for MaxPosts ids and as many offsets, with white space
+	maxBodies = 256       // unfinished ones: they use no more memory than 256 complete ones (64 MiB)
 )
 
 // refusal returns everything that is wrong with the request, or nil.
@@ -54,7 +51,7 @@ func (q *request) minOffsets() (covered []wire.Position) {
 		return nil
 	}
 	if n := strings.Count(s, ",") + 1; n > wire.MaxPosts {
-		q.Refuse(minOffset, query.TooMany, "has %d places; %d at most", n, wire.MaxPosts)
+		q.Refuse(minOffset, query.TooMany, "has %d items; at most %d", n, wire.MaxPosts)
 		return nil
 	}
 	for place := range strings.SplitSeq(s, ",") {
@@ -87,7 +84,7 @@ func (q *request) readBody(raw []byte) (covered []wire.Position) {
 func (q *request) readIDs(raw json.RawMessage) []uint64 {
 	list, isArray := bytes.CutPrefix(raw, []byte("["))
 	if !isArray {
-		q.Refuse(query.PostIDs, string(schema.Undecodable), "must be an array of the posts' ids")
+		q.Refuse(query.PostIDs, string(schema.Undecodable), "must be an array of post ids")
 		return nil
 	}
 	text := strings.TrimSpace(string(list[:len(list)-1]))
@@ -104,7 +101,6 @@ func (q *request) readIDs(raw json.RawMessage) []uint64 {
 	})
 }
 
-// readPositions parses a JSON array of positions of events.
 func (q *request) readPositions(raw json.RawMessage) []wire.Position {
 	var places []struct {
 		Partition *int32 `json:"partition"`
@@ -114,18 +110,18 @@ func (q *request) readPositions(raw json.RawMessage) []wire.Position {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&places); err != nil || places == nil {
 		q.Refuse(minOffset, string(schema.Undecodable),
-			`must be an array of places, each as {"partition":3,"offset":1018}`)
+			`must be an array of positions such as {"partition":3,"offset":1018}`)
 		return nil
 	}
 	if len(places) > wire.MaxPosts {
-		q.Refuse(minOffset, query.TooMany, "has %d places; %d at most", len(places), wire.MaxPosts)
+		q.Refuse(minOffset, query.TooMany, "has %d items; at most %d", len(places), wire.MaxPosts)
 		return nil
 	}
 	covered := make([]wire.Position, len(places))
 	for i, p := range places {
 		if p.Partition == nil || p.Offset == nil || *p.Partition < 0 || *p.Offset < 0 || *p.Offset > maxOffset {
 			q.Refuse(minOffset, string(schema.Undecodable),
-				"number %d of the list is no place: partition and offset must be there, from 0 on", i+1)
+				"item %d is not a position: it needs a partition and an offset, each at least 0", i+1)
 			return nil
 		}
 		covered[i] = wire.Position{Partition: *p.Partition, Offset: *p.Offset + 1}

@@ -103,7 +103,7 @@ func (r *rig) hold(method, target, body string, header http.Header, a apikit.Ans
 	case broken != nil:
 		require.Contains(r.T, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge,
 			http.StatusUnsupportedMediaType, http.StatusRequestTimeout, http.StatusTooManyRequests}, a.Status,
-			"%s %s breaks the document, and was answered: %v", method, target, broken)
+			"%s %s violates the document but was accepted: %v", method, target, broken)
 	}
 	if a.Status >= 400 {
 		r.holdProblem(a)

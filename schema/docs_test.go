@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheFunctionOfTheDocs checks the function in docs/reading.md that finds the partition, and so the database, of a
-// post.
-func TestTheFunctionOfTheDocs(t *testing.T) {
+// TestDocumentedFunction checks the function in docs/reading.md that finds a post's partition, and so its database.
+func TestDocumentedFunction(t *testing.T) {
 	text, err := os.ReadFile("../docs/reading.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)

@@ -25,18 +25,15 @@ func (a Action) known() bool { return a == Like || a == Unlike || a == Dislike }
 
 // Event is one record of the topic likes, the Go form of kudosv1.LikeEvent.
 type Event struct {
-	PostID, UserID uint64
-	// TimeMs is the event time in Unix milliseconds. 0 in a decoded event means that the record's timestamp applies.
-	TimeMs int64
-	Action Action
-	Region Region
-	// RegionMalformed says that the given region was malformed and replaced by UnknownRegion. Such events are counted.
-	RegionMalformed bool
+	PostID, UserID  uint64
+	TimeMs          int64 // event time in Unix milliseconds; 0 in a decoded event: the record's timestamp applies
+	Action          Action
+	Region          Region
+	RegionMalformed bool // the given region was malformed and replaced by UnknownRegion; such events are counted
 }
 
 const (
-	// MaxEventBytes bounds the value of a valid event. It is a constant, not a setting, because all instances must
-	// classify alike.
+	// MaxEventBytes bounds a valid event's value; not a setting: all instances must classify alike.
 	MaxEventBytes = 4 << 10
 	// MaxAheadMs is how far an event time may be ahead of the record's log-append time.
 	MaxAheadMs = 60_000
@@ -52,8 +49,7 @@ const (
 	UnknownAction PoisonReason = "unknown_action"
 	NegativeTime  PoisonReason = "negative_time"
 	OverSize      PoisonReason = "over_size"
-	// Misplaced is a forwarded event that is misrouted nevertheless.
-	Misplaced PoisonReason = "misplaced"
+	Misplaced     PoisonReason = "misplaced" // a forwarded event that is misrouted nevertheless
 )
 
 // PoisonReasons lists all reasons, for metrics that start at zero.
@@ -79,8 +75,7 @@ func poison(reason PoisonReason, field, format string, args ...any) error {
 }
 
 // DecodeEvent decodes a record of the topic likes into e; every error is a *PoisonError. A value that starts with '{'
-// is JSON: no Protobuf LikeEvent can start with that byte (it would be field 15, a group). The key may be nil if the
-// value has the post id.
+// is JSON: no Protobuf LikeEvent starts so (field 15, a group). The key may be nil if the value has the post id.
 func DecodeEvent(key, value []byte, e *Event) error {
 	*e = Event{Region: UnknownRegion}
 	switch {
@@ -128,8 +123,7 @@ func (e *Event) Check() error {
 	return nil
 }
 
-// ResolveTime sets the final event time from the log-append time of the record: a missing time becomes the log-append
-// time, and a time more than MaxAheadMs ahead is capped.
+// ResolveTime sets a missing event time to the record's log-append time, and caps one more than MaxAheadMs ahead of it.
 func (e *Event) ResolveTime(appendMs int64) (capped bool) {
 	if e.TimeMs == 0 {
 		e.TimeMs = appendMs

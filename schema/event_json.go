@@ -6,8 +6,7 @@ import (
 	"strconv"
 )
 
-// eventJSON is the JSON form of an event, with the field names of the contract and of Protobuf's JSON mapping. Fields
-// are raw, so that an error can name the invalid one.
+// eventJSON has the names of the contract and of Protobuf's JSON. Fields are raw: an error can name the invalid one.
 type eventJSON struct {
 	PostID  json.RawMessage `json:"post_id"`
 	PostID2 json.RawMessage `json:"postId"`
@@ -42,8 +41,7 @@ func (e *Event) decodeJSON(b []byte) error {
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
 
-// jsonInt decodes an integer given as a number or as a string (numbers in browsers are exact only up to 2^53), under
-// either of two names.
+// jsonInt decodes a number or a string (browsers' numbers are exact only up to 2^53), under one of two names.
 func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...json.RawMessage) (v T, err error) {
 	given := false
 	for _, raw := range raws {
@@ -71,8 +69,7 @@ func unquote(raw json.RawMessage) []byte {
 	return raw
 }
 
-// jsonAction decodes the name of an action, or true and false for LIKE and UNLIKE. Anything else is 0, which
-// Event.Check rejects.
+// jsonAction decodes an action's name, or true and false for LIKE and UNLIKE. Others are 0, which Event.Check rejects.
 func jsonAction(raw json.RawMessage) Action {
 	switch string(raw) {
 	case `"LIKE"`, "true":

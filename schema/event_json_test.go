@@ -113,8 +113,7 @@ func TestEventJSONQuotesShortly(t *testing.T) {
 	require.Less(t, len(err.Error()), 120)
 }
 
-// The output of Protobuf's JSON mapping decodes to the same event, except for the region, which it writes as base64 of
-// the bytes.
+// The output of Protobuf's JSON mapping decodes to the same event, except for the region, which it writes as base64.
 func TestEventJSONAgainstProtojson(t *testing.T) {
 	for _, names := range []protojson.MarshalOptions{{}, {UseProtoNames: true}} {
 		for _, tt := range eventCases {

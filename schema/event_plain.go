@@ -86,8 +86,7 @@ func (e *Event) setPlain(field int, c *plainCursor) (ok bool) {
 	return ok
 }
 
-// plainCursor scans a JSON value as long as it is plain.
-type plainCursor struct{ rest []byte }
+type plainCursor struct{ rest []byte } // scans a JSON value as long as it is plain
 
 func (c *plainCursor) space() {
 	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\t' || c.rest[0] == '\n' || c.rest[0] == '\r') {
@@ -97,7 +96,6 @@ func (c *plainCursor) space() {
 
 func (c *plainCursor) atEnd() bool { c.space(); return len(c.rest) == 0 }
 
-// take consumes a character if it is next.
 func (c *plainCursor) take(char byte) bool {
 	c.space()
 	if len(c.rest) == 0 || c.rest[0] != char {
@@ -143,7 +141,6 @@ func (c *plainCursor) word() []byte {
 	return start[:len(text)+len(`""`)]
 }
 
-// number consumes an unsigned number, quoted or not.
 func (c *plainCursor) number() (n uint64, ok bool) {
 	quoted := c.take('"')
 	digits := 0

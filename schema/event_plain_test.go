@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// knownNames are the only names that a plain event may have.
 var knownNames = map[string]bool{"post_id": true, "postId": true, "user_id": true, "userId": true, "time_ms": true,
 	"timeMs": true, "action": true, "region": true}
 

@@ -20,7 +20,6 @@ func marshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// requirePoison requires a *PoisonError with this reason, field and detail.
 func requirePoison(t *testing.T, err error, reason PoisonReason, field, detail string) {
 	t.Helper()
 	var p *PoisonError
@@ -52,7 +51,7 @@ var eventCases = []struct {
 		Event{PostID: 1, UserID: 2, Action: Unlike, Region: UnknownRegion},
 	},
 	{
-		"the largest of everything",
+		"maximum values",
 		&kudosv1.LikeEvent{PostId: math.MaxUint64, UserId: math.MaxUint64, Action: kudosv1.Action_DISLIKE,
 			TimeMs: math.MaxInt64, Region: []byte("JP")},
 		Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: Dislike, TimeMs: math.MaxInt64,
@@ -85,7 +84,6 @@ func bytesField(num protowire.Number, v string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
 }
 
-// laterFields are fields that a later version of any message may have.
 var laterFields = map[string][]byte{
 	"unknown varint":  varintField(100, 1),
 	"unknown bytes":   bytesField(6, "later"),
@@ -108,14 +106,14 @@ func TestEventProtoOddities(t *testing.T) {
 		want Event
 	}
 	oddities := map[string]oddity{
-		"known field of another wire type": {bytesField(1, "12"), want},
-		"region of another wire type":      {varintField(5, 12), want},
-		"given twice, the last one counts": {varintField(1, 12), with(func(e *Event) { e.PostID = 12 })},
-		"region given twice":               {bytesField(5, "de"), withRegion(Region{'D', 'E'}, false)},
-		"region that is none":              {bytesField(5, "Mars"), withRegion(UnknownRegion, true)},
-		"region that is not UTF-8":         {bytesField(5, "\xff\xff"), withRegion(UnknownRegion, true)},
-		"region empty":                     {bytesField(5, ""), withRegion(UnknownRegion, false)},
-		"malformed region, then a good one": {slices.Concat(bytesField(5, "Mars"), bytesField(5, "FR")),
+		"known field with another wire type": {bytesField(1, "12"), want},
+		"region with another wire type":      {varintField(5, 12), want},
+		"repeated field, last value wins":    {varintField(1, 12), with(func(e *Event) { e.PostID = 12 })},
+		"repeated region":                    {bytesField(5, "de"), withRegion(Region{'D', 'E'}, false)},
+		"malformed region":                   {bytesField(5, "Mars"), withRegion(UnknownRegion, true)},
+		"region not in UTF-8":                {bytesField(5, "\xff\xff"), withRegion(UnknownRegion, true)},
+		"empty region":                       {bytesField(5, ""), withRegion(UnknownRegion, false)},
+		"malformed region, then a valid one": {slices.Concat(bytesField(5, "Mars"), bytesField(5, "FR")),
 			withRegion(Region{'F', 'R'}, false)},
 		"action above 32 bits is truncated": {varintField(3, 1<<32|2), with(func(e *Event) { e.Action = Unlike })},
 	}
@@ -178,22 +176,22 @@ func TestPoison(t *testing.T) {
 		reason        PoisonReason
 		field, detail string
 	}{
-		"empty":                  {nil, Undecodable, "", "value is empty"},
-		"text":                   {[]byte("hello"), Undecodable, "", malformed},
-		"cut tag":                {[]byte{0x80}, Undecodable, "", malformed},
-		"cut varint":             {[]byte{0x08, 0x80}, Undecodable, "", malformed},
-		"varint of eleven bytes": {[]byte("\x08" + strings.Repeat("\xff", 11)), Undecodable, "", malformed},
-		"cut region":             {[]byte{0x2a, 5, 'U'}, Undecodable, "", malformed},
-		"field number 0":         {[]byte{0x00, 0x01}, Undecodable, "", malformed},
-		"group that never ends":  {[]byte{0x33, 0x08, 0x01}, Undecodable, "", malformed},
-		"group end alone":        {[]byte{0x34}, Undecodable, "", malformed},
-		"no post":                {event(0, 2, 1, 0), ZeroID, "post_id", "is missing or 0"},
-		"no user":                {event(1, 0, 1, 0), ZeroID, "user_id", "is missing or 0"},
-		"no action":              {event(1, 2, 0, 0), UnknownAction, "action", "LIKE, UNLIKE and DISLIKE"},
-		"action of a later time": {event(1, 2, 4, 0), UnknownAction, "action", "unknown"},
-		"action 255":             {event(1, 2, 255, 0), UnknownAction, "action", "unknown"},
-		"action 256 and a like":  {event(1, 2, 257, 0), UnknownAction, "action", "unknown"},
-		"negative action":        {event(1, 2, -255, 0), UnknownAction, "action", "unknown"},
+		"empty":                     {nil, Undecodable, "", "value is empty"},
+		"text":                      {[]byte("hello"), Undecodable, "", malformed},
+		"truncated tag":             {[]byte{0x80}, Undecodable, "", malformed},
+		"truncated varint":          {[]byte{0x08, 0x80}, Undecodable, "", malformed},
+		"varint of 11 bytes":        {[]byte("\x08" + strings.Repeat("\xff", 11)), Undecodable, "", malformed},
+		"truncated region":          {[]byte{0x2a, 5, 'U'}, Undecodable, "", malformed},
+		"field number 0":            {[]byte{0x00, 0x01}, Undecodable, "", malformed},
+		"group without end":         {[]byte{0x33, 0x08, 0x01}, Undecodable, "", malformed},
+		"group end without start":   {[]byte{0x34}, Undecodable, "", malformed},
+		"no post":                   {event(0, 2, 1, 0), ZeroID, "post_id", "is missing or 0"},
+		"no user":                   {event(1, 0, 1, 0), ZeroID, "user_id", "is missing or 0"},
+		"no action":                 {event(1, 2, 0, 0), UnknownAction, "action", "LIKE, UNLIKE and DISLIKE"},
+		"action of a later version": {event(1, 2, 4, 0), UnknownAction, "action", "unknown"},
+		"action 255":                {event(1, 2, 255, 0), UnknownAction, "action", "unknown"},
+		"action 256 plus a like":    {event(1, 2, 257, 0), UnknownAction, "action", "unknown"},
+		"negative action":           {event(1, 2, -255, 0), UnknownAction, "action", "unknown"},
 		"largest action varint": {appendVarint(event(1, 2, 0, 0), fieldAction, math.MaxUint64), UnknownAction,
 			"action", "unknown"},
 		"negative time": {event(1, 2, 1, -1), NegativeTime, "time_ms", "is negative"},
@@ -231,12 +229,12 @@ func TestResolveTime(t *testing.T) {
 		in, want int64
 		wantCap  bool
 	}{
-		{"absent: the record's time", 0, now, false},
+		{"absent: record time", 0, now, false},
 		{"past", 1, 1, false},
 		{"now", now, now, false},
-		{"ahead, within the allowance", now + 59_999, now + 59_999, false},
-		{"at the allowance", now + 60_000, now + 60_000, false},
-		{"one above", now + 60_001, now + 60_000, true},
+		{"ahead, within the limit", now + 59_999, now + 59_999, false},
+		{"at the limit", now + 60_000, now + 60_000, false},
+		{"1 ms above the limit", now + 60_001, now + 60_000, true},
 		{"far ahead", math.MaxInt64, now + 60_000, true},
 	} {
 		e := Event{TimeMs: tt.in}

@@ -12,24 +12,22 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// differsFromGenerated describes how a decoded Protobuf event differs from what the generated code decodes; "" if it
-// does not.
+// differsFromGenerated says how a decoded Protobuf event differs from what the generated code decodes; "" if not.
 func differsFromGenerated(value []byte, got *Event) string {
 	var m kudosv1.LikeEvent
 	if err := proto.Unmarshal(value, &m); err != nil {
-		return fmt.Sprintf("generated code refuses it: %v", err)
+		return fmt.Sprintf("generated code rejects it: %v", err)
 	}
 	region, wellFormed := ParseRegion(m.Region)
 	want := Event{PostID: m.PostId, UserID: m.UserId, Action: Action(m.Action), TimeMs: m.TimeMs, Region: region,
 		RegionMalformed: !wellFormed}
 	if *got != want {
-		return fmt.Sprintf("got %+v, generated code reads %+v", *got, want)
+		return fmt.Sprintf("got %+v, generated code decodes %+v", *got, want)
 	}
 	return ""
 }
 
-// FuzzDecodeEvent checks that no input panics, that an accepted event round-trips, and that it decodes to the same as
-// in the generated code if that accepts it.
+// FuzzDecodeEvent: no panics; an accepted event round-trips, and equals what the generated code decodes, if it does.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, tt := range eventCases {
 		f.Add([]byte("7"), marshal(f, tt.proto))
@@ -72,8 +70,7 @@ func FuzzDecodeEvent(f *testing.F) {
 	})
 }
 
-// FuzzDecodeUpdate is like FuzzDecodeEvent, except that a malformed region in a delta is an error: kudos never writes
-// one.
+// FuzzDecodeUpdate is like FuzzDecodeEvent, but a malformed region in a delta is an error: kudos never writes one.
 func FuzzDecodeUpdate(f *testing.F) {
 	for _, tt := range updateCases {
 		f.Add(marshal(f, tt.proto))
@@ -97,10 +94,10 @@ func FuzzDecodeUpdate(f *testing.F) {
 			return // an earlier value of the same field may have had it, too
 		}
 		if err != nil {
-			require.ErrorContains(t, err, "is none", "generated code accepts it")
+			require.ErrorContains(t, err, "is malformed", "generated code accepts it")
 			return
 		}
-		require.True(t, equalUpdates(want, &u), "got %+v, generated code reads %+v", u, want)
+		require.True(t, equalUpdates(want, &u), "got %+v, generated code decodes %+v", u, want)
 	})
 }
 
@@ -109,7 +106,7 @@ func updateFromGenerated(m *kudosv1.LikeUpdate) (*Update, error) {
 	for _, d := range m.Deltas {
 		region, wellFormed := ParseRegion(d.Region)
 		if !wellFormed {
-			return nil, errors.New("region that is none")
+			return nil, errors.New("malformed region")
 		}
 		u.Deltas = append(u.Deltas, Delta{region, d.Minute, d.Likes, d.Dislikes})
 	}

@@ -8,8 +8,7 @@ import (
 	"strconv"
 )
 
-// ProgressKey is the key of the progress record at the end of each transaction in like-updates.
-const ProgressKey = "_"
+const ProgressKey = "_" // the key of the progress record at the end of each transaction in like-updates
 
 // AppendPostKey appends the canonical record key of a post: its id in decimal ASCII.
 func AppendPostKey(dst []byte, postID uint64) []byte {
@@ -29,31 +28,27 @@ func ParsePostKey(key []byte) (uint64, error) {
 	return id, nil
 }
 
-// ParseLikeKey parses a record key of likes: <post>, or <post>/<bucket> for a post with user buckets
-// (Layout.AppendKey). It ignores the bucket number, which follows from the user: an event in the wrong bucket is
-// forwarded.
+// ParseLikeKey parses a key of likes: <post>, or <post>/<bucket> for a post with user buckets (Layout.AppendKey). It
+// ignores the bucket, which follows from the user: an event in the wrong bucket is forwarded.
 func ParseLikeKey(key []byte) (uint64, error) {
 	post, bucket, cut := bytes.Cut(key, []byte("/"))
 	if cut {
 		if _, err := strconv.ParseUint(string(bucket), 10, 32); err != nil {
-			return 0, fmt.Errorf("key %q has no number behind the slash: %w", key[:min(len(key), 64)],
+			return 0, fmt.Errorf("key %q has no number after the slash: %w", key[:min(len(key), 64)],
 				errors.Unwrap(err))
 		}
 	}
 	return ParsePostKey(post)
 }
 
-// Sizes of state-table keys: 16 bytes for a pair, 8 for a post's counts. The program's own records have keys of any
-// other size.
+// Sizes of state-table keys: 16 bytes for a pair, 8 for a post's counts. The program's own keys have any other size.
 const (
-	PairKeySize = 16
-	PostKeySize = 8
-	// StateProgressKey is the key of a partition's progress record.
-	StateProgressKey = "_progress"
+	PairKeySize      = 16
+	PostKeySize      = 8
+	StateProgressKey = "_progress" // the key of a partition's progress record
 )
 
-// AppendPairKey appends the state-table key of (post, user). It is big-endian, so that a prefix scan returns the counts
-// of a post and then its users in order.
+// AppendPairKey appends the state-table key of (post, user), big-endian: a post's counts sort first, then its users.
 func AppendPairKey(dst []byte, postID, userID uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, postID), userID)
 }

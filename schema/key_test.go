@@ -47,7 +47,7 @@ func TestParsePostKey(t *testing.T) {
 func TestStateKeys(t *testing.T) {
 	pair, counts := AppendPairKey(nil, 1<<40|7, 9), AppendCountsKey(nil, 1<<40|7)
 	require.Equal(t, []byte{0, 0, 1, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9}, pair)
-	require.Equal(t, pair[:8], counts, "a post's counts stand right before its users")
+	require.Equal(t, pair[:8], counts, "a post's counts must sort right before its reactions")
 
 	post, user, ok := ParsePairKey(pair)
 	require.True(t, ok)

@@ -10,23 +10,19 @@ import (
 	"strings"
 )
 
-// Layout is the partition layout: it determines which partition of likes, and of all topics derived from it, owns a
-// reaction. The zero Layout is invalid.
+// Layout determines the owner of a reaction: a partition of likes and of the topics derived from it. Zero is invalid.
 type Layout struct {
 	Partitions int32
 	buckets    map[uint64]int32
 }
 
-// UserBuckets lists the posts that have outgrown a partition. The users of such a post are spread over a number of
-// buckets, and each bucket is assigned to a partition as a post is. The format is "<post>:<buckets>", by post id,
-// separated by commas.
+// UserBuckets lists the posts that outgrew a partition. The users of such a post are spread over a number of buckets,
+// each assigned to a partition as a post is. The format is "<post>:<buckets>", by post id, separated by commas.
 type UserBuckets string
 
 const (
-	// MaxBuckets bounds the buckets of a post.
-	MaxBuckets = 1024
-	// MaxBucketedPosts bounds the posts with buckets, because each transaction of the fold contains the list.
-	MaxBucketedPosts = 100
+	MaxBuckets       = 1024 // bounds the buckets of a post
+	MaxBucketedPosts = 100  // bounds the posts with buckets, because each transaction of the fold contains the list
 )
 
 // ParseUserBuckets parses a list of "<post>:<buckets>".
@@ -45,7 +41,7 @@ func parseUserBuckets(list []string) (map[uint64]int32, error) {
 		case err != nil || errCount != nil || post == 0:
 			return nil, fmt.Errorf("%q is not <post>:<buckets>, such as 42:16", s)
 		case n < 2 || n > MaxBuckets:
-			return nil, fmt.Errorf("%q: a post has 2 to %d buckets", s, MaxBuckets)
+			return nil, fmt.Errorf("%q: a post can have 2 to %d buckets", s, MaxBuckets)
 		case buckets[post] != 0:
 			return nil, fmt.Errorf("post %d is listed twice", post)
 		}
@@ -73,7 +69,7 @@ func (u UserBuckets) List() []string {
 	return strings.Split(string(u), ",")
 }
 
-var errBuckets = errors.New("user buckets are not written as this program writes them")
+var errBuckets = errors.New("user buckets are not in canonical form")
 
 // NewLayout returns the layout with these partitions and user buckets. It accepts only the canonical form of u.
 func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
@@ -94,7 +90,7 @@ func (l Layout) UserBuckets() UserBuckets { return formatUserBuckets(l.buckets) 
 func (l Layout) Buckets(post uint64) int32 { return cmp.Or(l.buckets[post], 1) }
 
 // AppendKey appends the record key in likes of a user's events about a post: <post>, or <post>/<bucket>. Kafka's
-// default partitioning of this key is Home.
+// default partitioning of this key is PartitionOf.
 func (l Layout) AppendKey(b []byte, post, user uint64) []byte {
 	b = AppendPostKey(b, post)
 	if n := l.buckets[post]; n != 0 {
@@ -104,8 +100,8 @@ func (l Layout) AppendKey(b []byte, post, user uint64) []byte {
 	return b
 }
 
-// Home is the partition that owns the reaction of a user to a post.
-func (l Layout) Home(post, user uint64) int32 {
+// PartitionOf is the partition that owns the reaction of a user to a post.
+func (l Layout) PartitionOf(post, user uint64) int32 {
 	if len(l.buckets) == 0 {
 		return PartitionFor(post, l.Partitions)
 	}
@@ -113,17 +109,17 @@ func (l Layout) Home(post, user uint64) int32 {
 	return KeyPartition(l.AppendKey(key[:0], post, user), l.Partitions)
 }
 
-// Homes returns the partitions that own reactions to a post, in order: one, unless it has buckets.
-func (l Layout) Homes(post uint64) []int32 {
+// PartitionsOf returns the partitions that own reactions to a post, in order: one, unless it has buckets.
+func (l Layout) PartitionsOf(post uint64) []int32 {
 	n := l.buckets[post]
 	if n == 0 {
 		return []int32{PartitionFor(post, l.Partitions)}
 	}
-	var homes []int32
+	var owners []int32
 	for bucket := range n {
 		key := strconv.AppendInt(append(AppendPostKey(nil, post), '/'), int64(bucket), 10)
-		homes = append(homes, KeyPartition(key, l.Partitions))
+		owners = append(owners, KeyPartition(key, l.Partitions))
 	}
-	slices.Sort(homes)
-	return slices.Compact(homes)
+	slices.Sort(owners)
+	return slices.Compact(owners)
 }

@@ -28,8 +28,8 @@ func TestUserBuckets(t *testing.T) {
 		{[]string{"0:2"}, "", `"0:2" is not <post>:<buckets>`},
 		{[]string{"x:2"}, "", `"x:2" is not <post>:<buckets>`},
 		{[]string{"1:2:3"}, "", `"1:2:3" is not <post>:<buckets>`},
-		{[]string{"42:1"}, "", "a post has 2 to 1024 buckets"},
-		{[]string{"42:1025"}, "", "a post has 2 to 1024 buckets"},
+		{[]string{"42:1"}, "", "a post can have 2 to 1024 buckets"},
+		{[]string{"42:1025"}, "", "a post can have 2 to 1024 buckets"},
 		{[]string{"42:2", "042:4"}, "", "post 42 is listed twice"},
 	} {
 		got, err := ParseUserBuckets(tt.list)
@@ -46,20 +46,19 @@ func TestUserBuckets(t *testing.T) {
 	}
 }
 
-// TestLayout checks that Kafka's default partitioning of the key finds the partition that owns a reaction, and that the
-// partitions of a post are those of all of its users.
+// TestLayout: Kafka's default partitioning of the key finds the owner; a post's partitions are those of all its users.
 func TestLayout(t *testing.T) {
 	layout, err := NewLayout(12, "42:5,43:1024")
 	require.NoError(t, err)
 	kafka := kgo.StickyKeyPartitioner(nil).ForTopic("likes")
 	for _, post := range []uint64{41, 42, 43} {
-		homes, keys := map[int32]bool{}, map[string]bool{}
+		owners, keys := map[int32]bool{}, map[string]bool{}
 		for user := uint64(1); user <= 20_000; user++ {
 			key := layout.AppendKey(nil, post, user)
 			keys[string(key)] = true
-			home := layout.Home(post, user)
-			require.Equal(t, kafka.Partition(&kgo.Record{Key: key}, 12), int(home))
-			homes[home] = true
+			owner := layout.PartitionOf(post, user)
+			require.Equal(t, kafka.Partition(&kgo.Record{Key: key}, 12), int(owner))
+			owners[owner] = true
 			parsed, err := ParseLikeKey(key)
 			require.NoError(t, err)
 			require.Equal(t, post, parsed)
@@ -67,15 +66,15 @@ func TestLayout(t *testing.T) {
 		require.Len(t, keys, int(layout.Buckets(post)))
 		var all []int32
 		for p := range int32(12) {
-			if homes[p] {
+			if owners[p] {
 				all = append(all, p)
 			}
 		}
-		require.Equal(t, all, layout.Homes(post))
+		require.Equal(t, all, layout.PartitionsOf(post))
 	}
 	require.Equal(t, "41", string(layout.AppendKey(nil, 41, 7)))
-	require.Equal(t, PartitionFor(41, 12), layout.Home(41, 7))
-	require.Equal(t, "42/4", string(layout.AppendKey(nil, 42, 7)), "which bucket a user is in is for ever")
+	require.Equal(t, PartitionFor(41, 12), layout.PartitionOf(41, 7))
+	require.Equal(t, "42/4", string(layout.AppendKey(nil, 42, 7)), "a user's bucket must never change")
 	require.Equal(t, 4, kafka.Partition(&kgo.Record{Key: []byte("7")}, 5))
 }
 
@@ -86,14 +85,14 @@ func TestParseLikeKey(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	for key, want := range map[string]string{
-		"42/":           "no number behind the slash",
-		"42/x":          "no number behind the slash",
-		"42/4294967296": "no number behind the slash",
-		"42/1/2":        "no number behind the slash",
+		"42/":           "no number after the slash",
+		"42/x":          "no number after the slash",
+		"42/4294967296": "no number after the slash",
+		"42/1/2":        "no number after the slash",
 		"/1":            "key of 0 bytes is not a decimal post id",
 		"x/1":           "is not a decimal post id",
 		"_":             "is not a decimal post id",
-		"42/-1":         "no number behind the slash",
+		"42/-1":         "no number after the slash",
 	} {
 		_, err := ParseLikeKey([]byte(key))
 		require.ErrorContains(t, err, want, key)

@@ -5,8 +5,7 @@ import (
 )
 
 // PartitionFor returns which of n partitions owns a post: Kafka's default partitioning of the post's canonical key.
-// Every writer should use the same function, but librdkafka (CRC32) and sarama (FNV-1a) have other defaults; the fold
-// forwards misrouted events.
+// Every writer should use it, but librdkafka (CRC32) and sarama (FNV-1a) do not; the fold forwards misrouted events.
 func PartitionFor(postID uint64, n int32) int32 {
 	var key [20]byte
 	return KeyPartition(AppendPostKey(key[:0], postID), n)
@@ -20,8 +19,7 @@ func KeyPartition(key []byte, n int32) int32 {
 func toPositive(h uint32) uint32 { return h & 0x7fffffff }
 
 // murmur2 is the 32-bit MurmurHash2 of Austin Appleby (public domain) with the seed of Kafka's
-// org.apache.kafka.common.utils.Utils.murmur2. franz-go has the same function but does not export it; a test compares
-// the two.
+// org.apache.kafka.common.utils.Utils.murmur2. franz-go does not export its own; a test compares the two.
 func murmur2(b []byte) uint32 {
 	const (
 		seed = 0x9747b28c

@@ -49,7 +49,7 @@ func TestPartitionForIsKafkasDefault(t *testing.T) {
 			require.Equal(t, int32(want), PartitionFor(post, n), "post %d of %d partitions", post, n)
 		}
 	}
-	require.Greater(t, negative, 100, "the sample must hold hashes whose sign bit matters")
+	require.Greater(t, negative, 100, "the sample must contain negative hashes")
 }
 
 func TestKeyPartitionIsKafkasDefault(t *testing.T) {

@@ -11,11 +11,9 @@ import (
 	"time"
 )
 
-// Global is the region that stands for all regions together in rankings.
-var Global = Region{}
+var Global = Region{} // the region that stands for all regions together in rankings
 
-// GlobalName is the name of Global.
-const GlobalName = "global"
+const GlobalName = "global" // the name of Global
 
 // RankingRegion is the name of a region in rankings.
 func RankingRegion(r Region) string {
@@ -43,8 +41,7 @@ func WindowName(size time.Duration) string {
 	return fmt.Sprintf("%dh%dm", hours, minutes)
 }
 
-// RankingVersion is the version of Ranking that this program writes.
-const RankingVersion = 1
+const RankingVersion = 1 // the version of Ranking that this program writes
 
 // Ranking is one record of the topic trending: the posts with the most likes in a region and window, best first. It is
 // a function of the logs up to the positions that it names; docs/trending.md defines it.
@@ -53,13 +50,11 @@ type Ranking struct {
 	Region  string `json:"region"` // ISO 3166 code, or global
 	Window  string `json:"window"` // 10m, 1h, 24h, …; day and all for the leaderboards
 	RankingBasis
-	Posts []RankedPost `json:"posts"`
-	// Score is how posts are scored: count or decay.
-	Score string `json:"score"`
-	// HalfLife is the age at which a like weighs half, for decay: 30m.
-	HalfLife string `json:"half_life,omitempty"`
-	TopN     int    `json:"top_n"`     // maximum number of posts
-	MinLikes int64  `json:"min_likes"` // likes in the window that a post needs to be ranked
+	Posts    []RankedPost `json:"posts"`
+	Score    string       `json:"score"`               // how posts are scored: count or decay
+	HalfLife string       `json:"half_life,omitempty"` // the age at which a like weighs half, for decay: 30m
+	TopN     int          `json:"top_n"`               // maximum number of posts
+	MinLikes int64        `json:"min_likes"`           // likes in the window that a post needs to be ranked
 	// Previous is the basis of the previous ranking, which PreviousRank refers to; nil for the first ranking.
 	Previous *RankingBasis `json:"previous"`
 }
@@ -69,8 +64,7 @@ type RankingBasis struct {
 	// From (inclusive) and To (exclusive) bound the event times; both are absent for all time.
 	From Minute `json:"from"`
 	To   Minute `json:"to"`
-	// Watermark is the time before which no more events are expected. Late events still count if they are in the
-	// window.
+	// Watermark is the time before which no events are expected. Late events still count if they are in the window.
 	Watermark Minute `json:"watermark"`
 	// Exclusions is the offset in trending-exclusions up to which excluded posts were removed from the merged list.
 	Exclusions int64 `json:"exclusions"`
@@ -81,8 +75,7 @@ type RankingBasis struct {
 // RankingPosition is how much of one partition of like-updates a ranking covers.
 type RankingPosition struct {
 	Partition int32 `json:"partition"`
-	// Offset is the next offset: the records before it are covered.
-	Offset int64 `json:"offset"`
+	Offset    int64 `json:"offset"` // the next offset: the records before it are covered
 	// Idle is the time to which the partition's clock was advanced while no records arrived; absent if it never was.
 	Idle Minute `json:"idle"`
 	// Exclusions is the same as in RankingBasis, for the list of this partition.
@@ -91,9 +84,8 @@ type RankingPosition struct {
 
 // RankedPost is one entry of a ranking.
 type RankedPost struct {
-	Rank int `json:"rank"` // from 1
-	// PreviousRank is the rank in the previous ranking, or 0 if the post was not in it.
-	PreviousRank int    `json:"previous_rank"`
+	Rank         int    `json:"rank"`           // from 1
+	PreviousRank int    `json:"previous_rank"`  // in the previous ranking; 0 if the post was not in it
 	PostID       uint64 `json:"post_id,string"` // a string, because numbers in browsers are exact only up to 2^53
 	Score        Score  `json:"score"`
 	Likes        int64  `json:"likes"`
@@ -143,7 +135,7 @@ func DecodeRanking(value []byte) (*Ranking, error) {
 		return nil, fmt.Errorf("decoding a ranking: %w", err)
 	}
 	if r.Version != RankingVersion {
-		return nil, fmt.Errorf("decoding a ranking: version %d is not known, only %d; run a later version of kudos",
+		return nil, fmt.Errorf("decoding a ranking: unknown version %d, expected %d; run a later version of kudos",
 			r.Version, RankingVersion)
 	}
 	return r, nil
@@ -152,8 +144,7 @@ func DecodeRanking(value []byte) (*Ranking, error) {
 // Minute is a time in Unix minutes. In JSON it is RFC 3339 in UTC, or null if there is none.
 type Minute int64
 
-// NoMinute is the absent time.
-const NoMinute Minute = math.MinInt64
+const NoMinute Minute = math.MinInt64 // the absent time
 
 // Time is the start of the minute, or the zero time for NoMinute.
 func (m Minute) Time() time.Time {
@@ -193,8 +184,7 @@ func (m *Minute) UnmarshalJSON(b []byte) error {
 // Score is a post's score in millionths. In JSON and as text it is a decimal number.
 type Score int64
 
-// ScoreOne is the score of one like without decay.
-const ScoreOne Score = 1_000_000
+const ScoreOne Score = 1_000_000 // the score of one like without decay
 
 func (s Score) String() string {
 	whole, part := int64(s/ScoreOne), int64(s%ScoreOne)
@@ -220,12 +210,10 @@ func (s *Score) UnmarshalJSON(b []byte) error {
 }
 
 // Exclusion is the value of a record of trending-exclusions, whose key is the post id in decimal: moderation excludes
-// the post from rankings, or includes it again. A tombstone includes it, too. The value is JSON, so that scripts can
-// write it.
+// the post from rankings, or includes it again. A tombstone includes it, too. It is JSON, so that scripts can write it.
 type Exclusion struct {
-	Excluded bool `json:"excluded"`
-	// Reason is free text for operators.
-	Reason string `json:"reason,omitempty"`
+	Excluded bool   `json:"excluded"`
+	Reason   string `json:"reason,omitempty"` // free text for operators
 }
 
 // AppendExclusion appends the record's value.

@@ -20,7 +20,6 @@ func goldenRanking(t *testing.T, name string) []byte {
 	return bytes.TrimSuffix(text, []byte("\n"))
 }
 
-// minuteAt parses an RFC 3339 time.
 func minuteAt(t *testing.T, text string) Minute {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
@@ -84,19 +83,19 @@ func TestGoldenRanking(t *testing.T) {
 	}
 }
 
-func TestDecodeRankingRefuses(t *testing.T) {
+func TestDecodeRankingRejectsInvalidInput(t *testing.T) {
 	golden := string(goldenRanking(t, "ranking.json"))
 	for name, c := range map[string]struct{ old, new, want string }{
-		"a later version": {`"version":1`, `"version":2`,
-			"version 2 is not known, only 1; run a later version of kudos"},
-		"no version":         {`"version":1,`, ``, "version 0 is not known"},
-		"half a record":      {golden[len(golden)/2:], "", "unexpected end of JSON"},
-		"a negative score":   {`"score":31.5`, `"score":-1`, "score -1"},
-		"a score of letters": {`"score":31.5`, `"score":"31.5"`, "score"},
-		"too many decimals":  {`"score":31.5`, `"score":31.5000001`, "more than 6 decimals"},
-		"too large a score":  {`"score":31.5`, `"score":9223372036855`, "value out of range"},
-		"no time":            {`"2026-03-01T12:05:00Z"`, `"noon"`, "noon"},
-		"a post of letters":  {`"post_id":"42"`, `"post_id":"x"`, `unmarshal "x" into uint64`},
+		"later version": {`"version":1`, `"version":2`,
+			"unknown version 2, expected 1; run a later version of kudos"},
+		"no version":        {`"version":1,`, ``, "unknown version 0, expected 1"},
+		"truncated record":  {golden[len(golden)/2:], "", "unexpected end of JSON"},
+		"negative score":    {`"score":31.5`, `"score":-1`, "score -1"},
+		"score as a string": {`"score":31.5`, `"score":"31.5"`, "score"},
+		"too many decimals": {`"score":31.5`, `"score":31.5000001`, "more than 6 decimals"},
+		"score too large":   {`"score":31.5`, `"score":9223372036855`, "value out of range"},
+		"malformed time":    {`"2026-03-01T12:05:00Z"`, `"noon"`, "noon"},
+		"malformed post id": {`"post_id":"42"`, `"post_id":"x"`, `unmarshal "x" into uint64`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, golden, c.old)

@@ -4,12 +4,10 @@ package schema
 // array so that it can be a map key without an allocation. The zero value is not a region; UnknownRegion is.
 type Region [6]byte
 
-// UnknownRegion replaces a missing or malformed region.
-var UnknownRegion = Region{'Z', 'Z'}
+var UnknownRegion = Region{'Z', 'Z'} // replaces a missing or malformed region
 
 // ParseRegion converts s to upper case and checks only its form: two letters, optionally a hyphen and one to three
-// letters or digits. An empty s is a well-formed UnknownRegion. Anything else is UnknownRegion with wellFormed false,
-// for the caller to count.
+// letters or digits. An empty s is a well-formed UnknownRegion; otherwise wellFormed is false, for the caller to count.
 func ParseRegion[T string | []byte](s T) (r Region, wellFormed bool) {
 	if len(s) == 0 {
 		return UnknownRegion, true

@@ -47,5 +47,5 @@ func TestParseRegion(t *testing.T) {
 		require.Equal(t, region, fromBytes)
 		require.Equal(t, tt.wellFormed, wellFormed)
 	}
-	require.Equal(t, "", Region{}.String(), "the zero value is no region")
+	require.Equal(t, "", Region{}.String(), "the zero value is not a region")
 }

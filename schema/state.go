@@ -9,8 +9,7 @@ import (
 type Reaction uint8
 
 const (
-	// NoReaction is stored as a state. A tombstone would not do: once compacted away, a late like could override the
-	// newer unlike.
+	// NoReaction is stored, not a tombstone: once that is compacted away, a late like could override a newer unlike.
 	NoReaction Reaction = iota
 	Liked
 	Disliked
@@ -32,8 +31,7 @@ type Pair struct {
 	Reaction Reaction
 	// TimeMs (event time) and Offset (in likes) of the latest action. Together they order the events of a pair.
 	TimeMs, Offset int64
-	// SinceMs is the event time since which the reaction is current, and Region is where it counts. A withdrawal
-	// subtracts it there.
+	// SinceMs is the event time since which the reaction holds, Region where it counts and a withdrawal subtracts it.
 	SinceMs int64
 	Region  Region
 }
@@ -47,26 +45,20 @@ func (c Counts) Plus(o Counts) Counts { return Counts{c.Likes + o.Likes, c.Disli
 // Minus returns c - o.
 func (c Counts) Minus(o Counts) Counts { return Counts{c.Likes - o.Likes, c.Dislikes - o.Dislikes} }
 
-// Progress is how far a partition's fold has come, and in which topics. There is one such record per partition, written
-// in every transaction.
+// Progress is how far a partition's fold has come, and in which topics: one record per partition, in every transaction.
 type Progress struct {
-	// NextOffset is the next offset of likes to fold, and LeaderEpoch the epoch of the record before it, -1 if there is
-	// none.
+	// NextOffset is the next offset of likes to fold, and LeaderEpoch the epoch of the record before it, -1 if none.
 	NextOffset  int64
 	LeaderEpoch int32
-	// NextSeq is the sequence number of the next record in like-updates.
-	NextSeq uint64
-	// ClusterID, the topic ids and the number of partitions identify the cluster and topics of the offsets, to detect
-	// recreated ones.
+	NextSeq     uint64 // the sequence number of the next record in like-updates
+	// ClusterID, topic ids and partition count identify the offsets' cluster and topics, to detect recreated ones.
 	ClusterID                    string
 	SourceID, StateID, UpdatesID TopicID
 	Partitions                   int32
 	// UserBuckets and Partitions are the layout (NewLayout), and Layouts is the number of earlier layouts.
 	UserBuckets UserBuckets
 	Layouts     uint32
-	// Moving means that reactions are migrating from the previous layout (`kudos topics repartition`). Nothing is
-	// folded meanwhile.
-	Moving bool
+	Migrating   bool // reactions move from the previous layout (`kudos topics repartition`); folding waits
 }
 
 // TopicID is Kafka's topic id; a recreated topic gets another one.
@@ -85,7 +77,7 @@ const maxUserBuckets = MaxBucketedPosts * 26
 // buckets (4 bytes each) and the user buckets; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
-	if p.UserBuckets != "" || p.Layouts != 0 || p.Moving {
+	if p.UserBuckets != "" || p.Layouts != 0 || p.Migrating {
 		version = progressVersion
 	}
 	b = append(b, version)
@@ -97,11 +89,11 @@ func AppendProgress(b []byte, p *Progress) []byte {
 	b = append(b, p.UpdatesID[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(p.Partitions))
 	if version == progressVersion {
-		moving := uint32(0)
-		if p.Moving {
-			moving = 1
+		migrating := uint32(0)
+		if p.Migrating {
+			migrating = 1
 		}
-		b = binary.BigEndian.AppendUint32(b, moving)
+		b = binary.BigEndian.AppendUint32(b, migrating)
 		b = binary.BigEndian.AppendUint32(b, p.Layouts)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.UserBuckets)))
 		b = append(b, p.UserBuckets...)
@@ -130,17 +122,17 @@ func DecodeProgress(b []byte, p *Progress) error {
 	rest := b[progressFixed:]
 	if version == progressVersion {
 		r := valueReader{b: rest}
-		moving := r.uint32()
-		got.Moving, got.Layouts = moving == 1, r.uint32()
+		migrating := r.uint32()
+		got.Migrating, got.Layouts = migrating == 1, r.uint32()
 		size := r.uint32()
-		if moving > 1 || size > maxUserBuckets {
+		if migrating > 1 || size > maxUserBuckets {
 			r.bad = true
 		} else {
 			got.UserBuckets = UserBuckets(r.bytes(int(size)))
 		}
-		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Moving // would have been written as version 1
+		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Migrating // would have been written as version 1
 		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
-			return fmt.Errorf("state table: progress record of version %d has %d bytes, which are not what it says",
+			return fmt.Errorf("state table: progress record of version %d has %d bytes and is malformed",
 				version, len(b))
 		}
 		rest = r.b

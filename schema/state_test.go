@@ -68,7 +68,6 @@ func TestGoldenPair(t *testing.T) {
 	}
 }
 
-// TestPairRegions checks that a region takes no more bytes than needed.
 func TestPairRegions(t *testing.T) {
 	for _, c := range []struct {
 		region string
@@ -104,7 +103,7 @@ func TestGoldenProgress(t *testing.T) {
 
 func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 	want := goldenProgress
-	want.UserBuckets, want.Layouts, want.Moving = "7:2,42:100", 3, true
+	want.UserBuckets, want.Layouts, want.Migrating = "7:2,42:100", 3, true
 	require.Equal(t, goldenProgressV2, hex.EncodeToString(AppendProgress(nil, &want)))
 	var got Progress
 	require.NoError(t, DecodeProgress(unhex(t, goldenProgressV2), &got))
@@ -123,7 +122,7 @@ func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 		"00000000" + "00000003" + "00000009" + "34323a322c373a3130", // 42:2,7:10, not sorted
 		"00000000" + "00000003" + "00000003" + "782c79",             // x,y
 	} {
-		require.ErrorContains(t, DecodeProgress(unhex(t, behind+rest), &Progress{}), "which are not what it says", rest)
+		require.ErrorContains(t, DecodeProgress(unhex(t, behind+rest), &Progress{}), "and is malformed", rest)
 	}
 }
 
@@ -134,7 +133,7 @@ func TestProgressBeforeTheFirstRecord(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestStateAppendsBehindWhatIsThere(t *testing.T) {
+func TestStateEncodingAppends(t *testing.T) {
 	prefix := []byte("prefix")
 	require.Equal(t, append([]byte("prefix"), unhex(t, goldenPairV2)...), AppendPair(prefix, &goldenPair))
 	require.Equal(t, append([]byte("prefix"), unhex(t, goldenCountsV2)...), AppendCounts(prefix, goldenCounts))
@@ -142,7 +141,7 @@ func TestStateAppendsBehindWhatIsThere(t *testing.T) {
 }
 
 // The error for an unknown value names it, and the caller's value stays unchanged.
-func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestStateRejectsUnknownVersions(t *testing.T) {
 	pair := func(b []byte) error { p := Pair{}; err := DecodePair(b, &p); require.Zero(t, p); return err }
 	counts := func(b []byte) error { c, err := DecodeCounts(b); require.Zero(t, c); return err }
 	progress := func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }
@@ -151,8 +150,8 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 		decode       func([]byte) error
 		fixed        bool // a longer value is an error, too
 	}{
-		{"pair", goldenPairV1, pair, true},
-		{"pair", goldenPairV2, pair, true},
+		{"reaction", goldenPairV1, pair, true},
+		{"reaction", goldenPairV2, pair, true},
 		{"counts", goldenCountsV1, counts, true},
 		{"counts", goldenCountsV2, counts, true},
 		{"progress record", goldenProgressV2, progress, false},
@@ -166,7 +165,7 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 			for _, version := range []byte{0, 3, 255} {
 				err := k.decode(append([]byte{version}, golden[1:]...))
 				require.ErrorContains(t, err, k.name+" has version ")
-				require.ErrorContains(t, err, "knows versions up to 2 only")
+				require.ErrorContains(t, err, "knows only versions up to 2")
 			}
 			shortest := len(golden)
 			if !k.fixed {
@@ -175,7 +174,7 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 					fmt.Sprintf("progress record of version %d has 72 bytes, not 73", golden[0]))
 			}
 			for n := 1; n < shortest; n++ {
-				require.ErrorContains(t, k.decode(golden[:n]), of, "cut to %d bytes", n)
+				require.ErrorContains(t, k.decode(golden[:n]), of, "truncated to %d bytes", n)
 			}
 			if k.fixed {
 				require.ErrorContains(t, k.decode(append(golden, 0)), of)
@@ -189,14 +188,14 @@ func TestPairWithUnknownReaction(t *testing.T) {
 	for _, reaction := range []byte{3, 4, 255} {
 		b := unhex(t, goldenPairV1)
 		b[1] = reaction
-		require.ErrorContains(t, DecodePair(b, &p), "pair with unknown reaction ")
+		require.ErrorContains(t, DecodePair(b, &p), "state table: unknown reaction ")
 		require.Zero(t, p)
 	}
 	b := unhex(t, goldenPairV2)
 	b[1] |= 3
-	require.ErrorContains(t, DecodePair(b, &p), "pair with unknown reaction 3")
+	require.ErrorContains(t, DecodePair(b, &p), "state table: unknown reaction 3")
 	b[1] = unhex(t, goldenPairV2)[1] | 0x20
-	require.ErrorContains(t, DecodePair(b, &p), "which is not what it says", "a flag of later")
+	require.ErrorContains(t, DecodePair(b, &p), "and is malformed", "a flag of a later version")
 	require.Zero(t, p)
 }
 

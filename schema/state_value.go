@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Version bytes, the first byte of every value in the state table. Version 1, with fixed sizes, is still read but no
-// longer written: a pair took 32 bytes instead of some 14.
+// Version bytes start each state-table value. Version 1 (fixed sizes: a pair of 32 bytes, not some 14) is only read.
 const (
 	pairVersion1, pairVersion     = 1, 2
 	countsVersion1, countsVersion = 1, 2
@@ -55,7 +54,7 @@ func DecodePair(b []byte, p *Pair) error {
 	if len(b) > 0 && b[0] == pairVersion1 {
 		return decodePair1(b, p)
 	}
-	if err := checkVersion("pair", b, pairVersion); err != nil {
+	if err := checkVersion("reaction", b, pairVersion); err != nil {
 		return err
 	}
 	r := valueReader{b: b[1:]}
@@ -74,21 +73,21 @@ func DecodePair(b []byte, p *Pair) error {
 	}
 	switch {
 	case !r.done() || flags&pairUnknown != 0:
-		return fmt.Errorf("state table: pair of version %d has %d bytes, which is not what it says", pairVersion,
+		return fmt.Errorf("state table: reaction of version %d has %d bytes and is malformed", pairVersion,
 			len(b))
 	case got.Reaction > Disliked:
-		return fmt.Errorf("state table: pair with unknown reaction %d", got.Reaction)
+		return fmt.Errorf("state table: unknown reaction %d", got.Reaction)
 	}
 	*p = got
 	return nil
 }
 
 func decodePair1(b []byte, p *Pair) error {
-	if err := checkState("pair", b, pairVersion1, pairSize1); err != nil {
+	if err := checkState("reaction", b, pairVersion1, pairSize1); err != nil {
 		return err
 	}
 	if b[1] > byte(Disliked) {
-		return fmt.Errorf("state table: pair with unknown reaction %d", b[1])
+		return fmt.Errorf("state table: unknown reaction %d", b[1])
 	}
 	p.Reaction = Reaction(b[1])
 	p.TimeMs = int64(binary.BigEndian.Uint64(b[2:]))
@@ -122,19 +121,18 @@ func DecodeCounts(b []byte) (Counts, error) {
 	r := valueReader{b: b[1:]}
 	c := Counts{Likes: r.varint(), Dislikes: r.varint()}
 	if !r.done() {
-		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes, which is not what they say",
+		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes and are malformed",
 			countsVersion, len(b))
 	}
 	return c, nil
 }
 
-// checkVersion rejects an empty value and any other version.
 func checkVersion(what string, b []byte, version byte) error {
 	switch {
 	case len(b) == 0:
 		return fmt.Errorf("state table: %s is empty", what)
 	case b[0] != version:
-		return fmt.Errorf("state table: %s has version %d, this program knows versions up to %d only; run the "+
+		return fmt.Errorf("state table: %s has version %d, but this program knows only versions up to %d; run the "+
 			"version that wrote it, or a later one", what, b[0], version)
 	}
 	return nil
@@ -205,5 +203,4 @@ func (r *valueReader) skip(n int) {
 	r.b = r.b[n:]
 }
 
-// done reports whether the value had all fields and nothing else.
 func (r *valueReader) done() bool { return !r.bad && len(r.b) == 0 }

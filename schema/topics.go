@@ -16,8 +16,7 @@ const (
 	TopicTrendingLocal      = GroupTrendingLocal
 	TopicTrendingTable      = GroupTrending + "-table"
 	TopicTrendingLocalTable = GroupTrendingLocal + "-table"
-	// TopicExclusions has one partition: every ranker reads all of it.
-	TopicExclusions = "trending-exclusions"
+	TopicExclusions         = "trending-exclusions" // one partition: every ranker reads all of it
 )
 
 // The consumer groups of the processor role.
@@ -26,8 +25,7 @@ const (
 	GroupApply = "like-count"
 )
 
-// The consumer groups of the ranker role. The first two are named after the topic that they produce; the last one
-// writes rankings to MySQL.
+// The ranker's consumer groups: the first two are named after the topic they produce; the last one writes to MySQL.
 const (
 	GroupTrendingLocal = "trending-local"
 	GroupTrending      = "trending"
@@ -54,8 +52,7 @@ func TransactionalID(group string, partition int32) string {
 	return group + "-" + strconv.Itoa(int(partition))
 }
 
-// RepartitionTransactionalID is used by `kudos topics repartition` for its moves in all partitions, so that a second
-// run fences the first.
+// RepartitionTransactionalID is that of `kudos topics repartition` in all partitions: a second run fences the first.
 const RepartitionTransactionalID = GroupFold + "-repartition"
 
 // KeepsPartitions reports whether a topic keeps its number of partitions while the others grow (`kudos topics
@@ -76,8 +73,7 @@ type Topic struct {
 	Partitions        int32
 	ReplicationFactor int16
 	Configs           map[string]string
-	// Least names the settings that are lower bounds: an operator may set higher values.
-	Least []string
+	Least             []string // the settings that are lower bounds: an operator may set higher values
 }
 
 // Accepts reports whether value is allowed for a setting of the topic.
@@ -94,11 +90,9 @@ func (t Topic) Accepts(config, value string) bool {
 	return err == nil && (have == unlimited || have > least)
 }
 
-// unlimited is Kafka's -1, which is higher than any number.
-const unlimited = -1
+const unlimited = -1 // Kafka's, which is higher than any number
 
-// Topics returns every topic with its settings. min.insync.replicas is below the replication factor, so that writes
-// continue with one broker down.
+// Topics returns all topics with their settings. min.insync.replicas lets writes continue with one broker down.
 func Topics(partitions int32, replicationFactor int16) []Topic {
 	const day = 24 * 60 * 60 * 1000
 	ms := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -142,13 +136,11 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 }
 
 const (
-	// LikesMaxMessageBytes bounds a record batch in likes, as the broker measures it.
-	LikesMaxMessageBytes = 64 << 10
+	LikesMaxMessageBytes = 64 << 10 // bounds a record batch in likes, as the broker measures it
 	dltMaxMessageBytes   = 2 * LikesMaxMessageBytes
 )
 
-// BatchMaxBytes bounds the record batches of a producer for a topic, a little below the broker's limit; 0 means Kafka's
-// default.
+// BatchMaxBytes bounds a producer's record batches for a topic, just below the broker's limit; 0 is Kafka's default.
 func BatchMaxBytes(topic string) int32 {
 	switch topic {
 	case TopicLikes:

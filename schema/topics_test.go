@@ -40,12 +40,12 @@ func TestTopics(t *testing.T) {
 		require.Equal(t, want, topic.Configs, name)
 		require.Equal(t, int16(3), topic.ReplicationFactor, name)
 		if name == "trending-exclusions" {
-			require.Equal(t, int32(1), topic.Partitions, "every ranker reads all of it, in one order")
+			require.Equal(t, int32(1), topic.Partitions, "every ranker must read all of it, in one order")
 		} else {
 			require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
 		}
 	}
-	require.Equal(t, GroupTrending+"-table", TopicTrendingTable, "goka names a group's table")
+	require.Equal(t, GroupTrending+"-table", TopicTrendingTable, "goka names the group's table")
 	require.Equal(t, GroupTrendingLocal+"-table", TopicTrendingLocalTable)
 }
 
@@ -57,7 +57,7 @@ func TestALongerRetentionIsAccepted(t *testing.T) {
 	} {
 		require.Equal(t, want, likes.Accepts("retention.ms", value), "retention.ms = %q", value)
 	}
-	require.False(t, likes.Accepts("max.message.bytes", "65537"), "other settings are as they must be")
+	require.False(t, likes.Accepts("max.message.bytes", "65537"), "other settings must match exactly")
 	require.True(t, likes.Accepts("max.message.bytes", "65536"))
 }
 

@@ -8,20 +8,17 @@ import (
 
 // Delta is the net change of one post in one region and minute.
 type Delta struct {
-	Region Region
-	// Minute of the event time, in Unix minutes.
-	Minute          int64
+	Region          Region
+	Minute          int64 // of the event time, in Unix minutes
 	Likes, Dislikes int64
 }
 
 // Update is one record of like-updates, the Go form of kudosv1.LikeUpdate.
 type Update struct {
-	Seq uint64
-	// Counts of the post after this update.
-	Counts Counts
-	Deltas []Delta
-	// SourceOffset is the end, exclusive, of the offsets in likes that the poll batch covered.
-	SourceOffset int64
+	Seq          uint64
+	Counts       Counts // of the post after this update
+	Deltas       []Delta
+	SourceOffset int64 // the end, exclusive, of the offsets in likes that the poll batch covered
 	// Buckets is the number of user buckets of the post if above 1. Then Counts are those in this partition, and the
 	// post's are the sum over all partitions. In a progress record (ProgressKey) it is the number of layouts so far,
 	// including the current one (ProgressUpdate).
@@ -34,15 +31,14 @@ type Update struct {
 
 // ProgressUpdate is the progress record at the end of a partition's transaction: layouts is the number of earlier
 // layouts, and moving says that reactions are migrating to the current one.
-func ProgressUpdate(layouts uint32, moving bool) Update {
-	return Update{Buckets: int32(layouts) + 1, Moved: moving}
+func ProgressUpdate(layouts uint32, migrating bool) Update {
+	return Update{Buckets: int32(layouts) + 1, Moved: migrating}
 }
 
 // Layouts is the number of earlier layouts in a ProgressUpdate.
 func (u *Update) Layouts() uint32 { return uint32(max(0, u.Buckets-1)) }
 
-// MaxDeltas bounds the deltas of a record; a post with more deltas gets several records.
-const MaxDeltas = 1000
+const MaxDeltas = 1000 // bounds the deltas of a record; a post with more deltas gets several records
 
 // MinuteOf returns the Unix minute of an event time in Unix milliseconds.
 func MinuteOf(timeMs int64) int64 { return timeMs / 60_000 }
@@ -138,7 +134,7 @@ func decodeDelta(b []byte, d *Delta) error {
 		}
 		r, wellFormed := ParseRegion(nested)
 		if !wellFormed {
-			return fmt.Errorf("region %q is none", nested)
+			return fmt.Errorf("region %q is malformed", nested)
 		}
 		d.Region = r
 		return nil

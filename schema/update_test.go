@@ -40,7 +40,7 @@ var updateCases = []struct {
 		},
 	},
 	{
-		"the extremes of everything",
+		"extreme values",
 		&kudosv1.LikeUpdate{
 			Seq: math.MaxUint64, LikeCount: math.MinInt64, DislikeCount: math.MaxInt64, SourceOffset: math.MaxInt64,
 			Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64, Likes: math.MinInt64,
@@ -54,17 +54,17 @@ var updateCases = []struct {
 		},
 	},
 	{
-		"of a post with user buckets, gone to the first partition",
+		"post with user buckets, moved to the first partition",
 		&kudosv1.LikeUpdate{Seq: 3, UserBuckets: 16, Moved: proto.Int32(0)},
 		Update{Seq: 3, Buckets: 16, Moved: true},
 	},
-	{"come from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)},
+	{"moved from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)},
 		Update{Seq: 3, Counts: Counts{Likes: 1}, Moved: true, Other: 7}},
-	{"nothing", &kudosv1.LikeUpdate{}, Update{}},
+	{"empty", &kudosv1.LikeUpdate{}, Update{}},
 }
 
 // Nearly all posts are in one partition, so a bucket count of 1 is not encoded.
-func TestOneBucketIsNone(t *testing.T) {
+func TestOneUserBucketMeansNone(t *testing.T) {
 	require.Equal(t, AppendUpdate(nil, &Update{Seq: 1}), AppendUpdate(nil, &Update{Seq: 1, Buckets: 1}))
 }
 
@@ -119,7 +119,7 @@ func TestUpdateProtoOddities(t *testing.T) {
 		require.NoError(t, DecodeUpdate(bytesField(fieldDeltas, string(delta)), &got))
 		require.Equal(t, updateCases[1].update.Deltas[:1], got.Deltas)
 	})
-	t.Run("a delta without a region", func(t *testing.T) {
+	t.Run("delta without a region", func(t *testing.T) {
 		var got Update
 		require.NoError(t, DecodeUpdate(bytesField(fieldDeltas, ""), &got))
 		require.Equal(t, []Delta{{Region: UnknownRegion}}, got.Deltas)
@@ -128,20 +128,20 @@ func TestUpdateProtoOddities(t *testing.T) {
 
 func TestDecodeUpdateErrors(t *testing.T) {
 	for name, value := range map[string]string{
-		"cut tag":            "\x80",
-		"cut varint":         "\x08\x80",
-		"cut delta":          "\x22\x05\x08",
-		"bad field in delta": "\x22\x02\x10\x80",
-		"cut region":         "\x22\x02\x0a\x05",
-		"group without end":  "\x33\x08\x01",
-		"cut fixed64":        "\x39\x01",
+		"truncated tag":            "\x80",
+		"truncated varint":         "\x08\x80",
+		"truncated delta":          "\x22\x05\x08",
+		"truncated field in delta": "\x22\x02\x10\x80",
+		"truncated region":         "\x22\x02\x0a\x05",
+		"group without end":        "\x33\x08\x01",
+		"truncated fixed64":        "\x39\x01",
 	} {
 		var u Update
 		require.ErrorContains(t, DecodeUpdate([]byte(value), &u), "decoding a like update: ", name)
 	}
 	var u Update
 	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), &u),
-		`decoding a like update: region "Mars" is none`)
+		`decoding a like update: region "Mars" is malformed`)
 }
 
 func TestMinuteOf(t *testing.T) {
@@ -154,15 +154,15 @@ func TestMinuteOf(t *testing.T) {
 func TestProgressUpdate(t *testing.T) {
 	plain := AppendUpdate(nil, &Update{Seq: 3})
 	for layouts := range uint32(4) {
-		for _, moving := range []bool{false, true} {
-			u := ProgressUpdate(layouts, moving)
+		for _, migrating := range []bool{false, true} {
+			u := ProgressUpdate(layouts, migrating)
 			u.Seq = 3
 			b := AppendUpdate(nil, &u)
-			require.Equal(t, layouts == 0 && !moving, len(b) == len(plain))
+			require.Equal(t, layouts == 0 && !migrating, len(b) == len(plain))
 			var got Update
 			require.NoError(t, DecodeUpdate(b, &got))
 			require.Equal(t, layouts, got.Layouts())
-			require.Equal(t, moving, got.Moved)
+			require.Equal(t, migrating, got.Moved)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestApplyCountsARangeOnce(t *testing.T) {
 			[]CountDelta{{9, 40, 3}}, []HourDelta{{480_000, "US-CA", 40, 1}, {480_000, "DE", 0, 2}}))
 
 		require.Equal(t, map[string]string{"9": "42 4", "18446744073709551615": "-1 1"}, db.counts(t),
-			"post 5 did not change: no row")
+			"post 5 did not change, so it has no row")
 		require.Equal(t, map[string]string{
 			"2024-10-04 00:00:00 US-CA 0":  "42 2",
 			"2024-10-04 00:00:00 DE 0":     "0 2",
@@ -36,7 +36,7 @@ func TestApplyCountsARangeOnce(t *testing.T) {
 		err := s.Apply(ctx, src, 0, at(10, 7), at(11, 8), []CountDelta{{PostID: 9, Likes: 40}}, nil)
 		require.ErrorIs(t, err, ErrPositionMoved)
 		require.False(t, IsTransient(err))
-		require.Equal(t, "42 4", db.counts(t)["9"], "the second time must not count")
+		require.Equal(t, "42 4", db.counts(t)["9"], "a repeated Apply must not count")
 		requireAt(t, at(11, 8), (*Store).Position, s, src, 0)
 	})
 }
@@ -61,12 +61,11 @@ func TestApplyMustMoveExactlyOneRow(t *testing.T) {
 		raw.MustExec("ALTER TABLE applied_offset DROP PRIMARY KEY")
 		raw.MustExec("INSERT INTO applied_offset SELECT * FROM applied_offset WHERE partition_id = 0")
 
-		require.ErrorIs(t, likeOnce(t.Context(), s), ErrPositionMoved, "two rows say where partition 0 stands")
+		require.ErrorIs(t, likeOnce(t.Context(), s), ErrPositionMoved, "partition 0 has two rows")
 		require.Empty(t, db.counts(t))
 	})
 }
 
-// Rows are locked in the order of statements and rows.
 func TestApplyLocksPositionThenPostsThenHoursInOrder(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t, func(o *Options) { o.MaxStatementBytes = minStatementBytes })
@@ -98,13 +97,13 @@ func TestApplyLocksPositionThenPostsThenHoursInOrder(t *testing.T) {
 		}
 	}
 	require.Len(t, ids, 200)
-	require.Greater(t, statements, 3, "the rows should have needed several statements")
+	require.Greater(t, statements, 3, "the rows must need several statements")
 	require.True(t, slices.IsSorted(ids), "posts must be locked in the order of their ids")
 	require.Contains(t, queries[len(queries)-2],
 		"('1970-01-01 01:00:00','AA',0,1,0),('1970-01-01 01:00:00','ZZ',0,1,0),('1970-01-01 02:00:00','AA',0,1,0)")
 }
 
-func TestApplyRefusesWhatOnlyADefectCanGive(t *testing.T) {
+func TestApplyRejectsImpossibleInput(t *testing.T) {
 	s := noServer(t).store(t) // no statement may be sent
 	ok := likesTopic()
 	for _, c := range []struct {
@@ -123,7 +122,7 @@ func TestApplyRefusesWhatOnlyADefectCanGive(t *testing.T) {
 		{name: "negative partition", src: ok, partition: -1, to: at(1, 0), want: "no partition -1"},
 		{name: "no topic", src: Source{TopicID: ok.TopicID, Partitions: 1}, to: at(1, 0), want: "topic name"},
 		{name: "no topic id", src: Source{Topic: "t", Partitions: 1}, to: at(1, 0), want: "no topic id"},
-		{name: "region", src: ok, to: at(1, 0), hours: []HourDelta{{Region: "'--"}}, want: `region "'--"`},
+		{name: "malformed region", src: ok, to: at(1, 0), hours: []HourDelta{{Region: "'--"}}, want: `region "'--"`},
 		{name: "long region", src: ok, to: at(1, 0), hours: []HourDelta{{Region: "US-CALI"}}, want: "region"},
 		{name: "no region", src: ok, to: at(1, 0), hours: []HourDelta{{}}, want: "region"},
 		{name: "hour before DATETIME", src: ok, to: at(1, 0), hours: []HourDelta{{Hour: firstHour - 1, Region: "ZZ"}},

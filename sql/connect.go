@@ -21,22 +21,20 @@ const (
 	// sqlMode is set explicitly, so that every server rejects values that don't fit instead of truncating them.
 	sqlMode = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 
-	// connLifetime makes busy connections, too, follow a DNS name or proxy to a new server.
-	connLifetime = 5 * time.Minute
+	connLifetime = 5 * time.Minute // makes busy connections, too, follow a DNS name or proxy to a new server
 
-	// packetMargin is left free below max_allowed_packet for the command byte and the server's own overhead.
-	packetMargin = 64
+	packetMargin = 64 // left free below max_allowed_packet for the command byte and the server's own overhead
 )
 
 // parseDSN never repeats the DSN or the driver's error in its own errors: both may contain the password.
 func parseDSN(dsn string) (*mysql.Config, error) {
 	const form = "user:password@tcp(host:port)/database"
 	if dsn == "" {
-		return nil, errors.New("dsn is empty; give " + form)
+		return nil, errors.New("dsn is empty; set it to " + form)
 	}
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, errors.New("dsn cannot be read; its form is " + form +
+		return nil, errors.New("dsn cannot be parsed; its form is " + form +
 			", options in the form ?name=value&name=value")
 	}
 	if config.DBName == "" {
@@ -49,7 +47,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 func serverName(dsn string) string {
 	config, err := parseDSN(dsn)
 	if err != nil {
-		return "(no valid dsn)"
+		return "(invalid dsn)"
 	}
 	return config.Addr + "/" + config.DBName
 }
@@ -91,8 +89,7 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	c.InterpolateParams = true // one round trip per statement, no prepared statements
 	c.MultiStatements = false
 	c.ParseTime, c.Loc = true, time.UTC
-	// clientFoundRows may be on or off: the compare-and-swap always changes next_offset, so rows found and rows changed
-	// are the same number.
+	// clientFoundRows may be on or off: the compare-and-swap always changes next_offset, so all rows found are changed.
 	if c.ConnectionAttributes == "" {
 		c.ConnectionAttributes = "program_name:kudos" // shown in the server's process list
 	}
@@ -118,13 +115,12 @@ func (o Options) secure(c *mysql.Config) error {
 	}
 	server, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return errors.New("mysql.tls is for TCP, and the dsn names a socket: nobody is in between, leave it out")
+		return errors.New("mysql.tls is for TCP, but the dsn names a Unix socket, which needs no TLS: unset mysql.tls")
 	}
 	c.AllowFallbackToPlaintext = false // the DSN may have allowed it
 	return c.Apply(mysql.BeforeConnect(o.newTLS(server)))
 }
 
-// newTLS returns a hook that the driver calls before it opens a connection.
 func (o Options) newTLS(server string) func(context.Context, *mysql.Config) error {
 	return func(_ context.Context, c *mysql.Config) (err error) {
 		c.TLS, err = o.files().Config(server)
@@ -162,7 +158,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	bytes, err := maxAllowedPacket(ctx, conn)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ask for max_allowed_packet: %w", err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("read max_allowed_packet: %w", err), conn.Close())
 	}
 	c.limit.lower(bytes)
 	return conn, nil
@@ -187,9 +183,8 @@ func maxAllowedPacket(ctx context.Context, conn driver.Conn) (int64, error) {
 	return bytes.Int64, err
 }
 
-// packetLimit bounds the text of a statement, in bytes. server is the smallest max_allowed_packet seen on any
-// connection, 0 before the first. It never rises: if somebody raises the server's limit, connections opened earlier
-// keep the lower one.
+// packetLimit bounds a statement's text, in bytes. server is the smallest max_allowed_packet seen on any connection, 0
+// before the first. It never rises: if the server's limit is raised, earlier connections keep the lower one.
 type packetLimit struct {
 	ours   int
 	server atomic.Int64
@@ -204,7 +199,6 @@ func (l *packetLimit) lower(bytes int64) {
 	}
 }
 
-// statementBytes is the lower of our limit and the server's.
 func (l *packetLimit) statementBytes() int {
 	if server := l.server.Load(); server != 0 {
 		return min(l.ours, int(server)-packetMargin)
@@ -212,7 +206,6 @@ func (l *packetLimit) statementBytes() int {
 	return l.ours
 }
 
-// driverLogger logs the driver's messages at debug level: each also reaches the caller as an error.
-type driverLogger struct{ log *slog.Logger }
+type driverLogger struct{ log *slog.Logger } // at debug level: each message also reaches the caller as an error
 
 func (l driverLogger) Print(v ...any) { l.log.Debug("mysql driver", "message", fmt.Sprint(v...)) }

@@ -12,15 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// example is the expected result of one example query in the docs.
 type example struct {
-	rows []string // regular expressions
-	// sorts: the query has to sort, and the docs say so.
-	sorts bool
+	rows  []string // regular expressions
+	sorts bool     // the query has to sort, and the docs say so
 }
 
 // The example queries in the docs return what the docs say, using only lookups and ranges of primary keys.
-func TestTheExamplesOfTheDocs(t *testing.T) {
+func TestDocumentedExamples(t *testing.T) {
 	for _, page := range []struct {
 		path     string
 		prepare  func(database, *testing.T)
@@ -44,7 +42,7 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 			{rows: []string{"US 102", "DE 10"}, sorts: true},
 			{rows: []string{`0 10 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.]?\d* 9\d\d\d`,
 				`1 20 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.]?\d* \d+`, "2 0 .*", "3 0 .*"}},
-			{}, // covered by TestARowOfZerosMayBeDeleted
+			{}, // covered by TestRowOfZerosCanBeDeleted
 		}},
 	} {
 		queries := queriesOf(t, page.path)
@@ -67,7 +65,6 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 	}
 }
 
-// queriesOf returns the SQL blocks of a page.
 func queriesOf(t *testing.T, path string) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -79,7 +76,7 @@ func queriesOf(t *testing.T, path string) (queries []string) {
 }
 
 // A deleted row of zeros counts on from zero; rows with counts are not deleted.
-func TestARowOfZerosMayBeDeleted(t *testing.T) {
+func TestRowOfZerosCanBeDeleted(t *testing.T) {
 	queries := queriesOf(t, "../docs/reading.md")
 	remove := queries[len(queries)-1]
 	require.Contains(t, remove, "DELETE")
@@ -103,7 +100,6 @@ func TestARowOfZerosMayBeDeleted(t *testing.T) {
 	})
 }
 
-// prepareTrending stores the rankings of docs/trending.md.
 func (d database) prepareTrending(t *testing.T) {
 	s := d.rankedStore(t)
 	rankings := []Ranking{
@@ -160,8 +156,7 @@ func (d database) prepareReading(t *testing.T) {
 	}
 }
 
-// requireIndexed requires that a query reads kudos' tables by primary key, and does not sort unless sorts is set. It
-// skips the embedded server, whose EXPLAIN does not tell.
+// requireIndexed requires reads by primary key, and no sort unless sorts. It skips the embedded server's EXPLAIN.
 func (d database) requireIndexed(t testing.TB, raw *sqlx.DB, query string, sorts bool) {
 	t.Helper()
 	if !d.real {

@@ -8,12 +8,12 @@ const maxShards = 1024
 func (o Options) validateDSNs(p *problems) {
 	one, several := o.DSN != "", len(o.Shards) > 0
 	migrateOne, migrateSeveral := o.MigrateDSN != "", len(o.MigrateShards) > 0
-	p.addIf(one && several, "dsn and shards are both given: give one")
-	p.addIf(migrateOne && migrateSeveral, "migrate_dsn and migrate_shards are both given: give one")
-	p.addIf(several && migrateOne, "migrate_dsn is of one database, and shards is of several: give migrate_shards")
-	p.addIf(one && migrateSeveral, "migrate_shards is of several databases, and dsn is of one: give migrate_dsn")
+	p.addIf(one && several, "dsn and shards are both set: set only one")
+	p.addIf(migrateOne && migrateSeveral, "migrate_dsn and migrate_shards are both set: set only one")
+	p.addIf(several && migrateOne, "migrate_dsn is one database, but shards lists several: set migrate_shards")
+	p.addIf(one && migrateSeveral, "migrate_shards lists several databases, but dsn is one: set migrate_dsn")
 	p.addIf(several && migrateSeveral && len(o.Shards) != len(o.MigrateShards),
-		"shards names %d databases, and migrate_shards %d: they must be the same, in the same order",
+		"shards lists %d databases, but migrate_shards lists %d: they must be the same, in the same order",
 		len(o.Shards), len(o.MigrateShards))
 	if one {
 		_, err := parseDSN(o.DSN)
@@ -36,7 +36,7 @@ func (o Options) validateDSNs(p *problems) {
 // validateShards returns the index of each database in the list, by its name.
 func validateShards(p *problems, key string, dsns []string) (place map[string]int) {
 	if len(dsns) > maxShards {
-		p.add(fmt.Errorf("%s has %d databases; at most %d", key, len(dsns), maxShards))
+		p.add(fmt.Errorf("%s lists %d databases; at most %d are allowed", key, len(dsns), maxShards))
 		return nil
 	}
 	place = map[string]int{}

@@ -14,9 +14,8 @@ import (
 )
 
 var (
-	// ErrPositionMoved means that the stored position is not the expected one. Nothing was changed. Read Position again
-	// and resume there.
-	ErrPositionMoved = errors.New("the applied position in MySQL is another one: read it again and go on there")
+	// ErrPositionMoved: the stored position is not the expected one; nothing changed. Read Position and resume there.
+	ErrPositionMoved = errors.New("the applied position in MySQL has moved: read it again and resume there")
 
 	// ErrPositionMissing means that counts exist without the position they reflect. It needs an operator.
 	ErrPositionMissing = errors.New("MySQL holds counts but no applied_offset row for this partition: " +
@@ -27,40 +26,39 @@ var (
 type SourceChangedError struct{ Stored, Given Source }
 
 func (e *SourceChangedError) Error() string {
-	return fmt.Sprintf("the counts in MySQL come from topic id %s with %d partitions, but topic %s now is %s with %d: "+
+	return fmt.Sprintf("the counts in MySQL come from topic id %s with %d partitions, but topic %s has id %s with %d: "+
 		"point kudos to the right cluster and database, or run `kudos rebuild`",
 		hex.EncodeToString(e.Stored.TopicID[:]), e.Stored.Partitions,
 		e.Given.Topic, hex.EncodeToString(e.Given.TopicID[:]), e.Given.Partitions)
 }
 
 // ErrShardMissing means that the database has no record of which shard it is.
-var ErrShardMissing = errors.New("the database does not say which shard it is: run `kudos migrate`")
+var ErrShardMissing = errors.New("the database has no record of which shard it is: run `kudos migrate`")
 
 // ShardError means that the database is not the shard that the settings say. With a different list of databases,
 // partitions would be counted in two places. It needs an operator.
 type ShardError struct{ Stored, Given Shard }
 
 func (e *ShardError) Error() string {
-	return fmt.Sprintf("this database is %s, but the settings name it as %s: mysql.shards must name the same "+
-		"databases in the same order in every process, for as long as there are counts (of one alone, mysql.dsn); %s",
-		e.Stored, e.Given, ShardRemedy)
+	return fmt.Sprintf("this database is %s, but the settings say that it is %s: mysql.shards must list the same "+
+		"databases in the same order in every process, as long as there are counts (for one alone: mysql.dsn); %s",
+		e.Stored, e.Given, ShardAction)
 }
 
-// ShardRemedy is the action for an operator who gets a ShardError.
-const ShardRemedy = "put the list back as it was; to have another number of them, see docs/scaling.md"
+// ShardAction is the action for an operator who gets a ShardError.
+const ShardAction = "restore the previous list; to change the number of databases, see docs/scaling.md"
 
-// UnknownOutcomeError means that the answer to COMMIT was lost, so the range may or may not have been applied. Read
-// Position again: it waits until the server has decided.
+// UnknownOutcomeError means that COMMIT's answer was lost. Read Position again: it waits until the server has decided.
 type UnknownOutcomeError struct{ Err error }
 
 func (e *UnknownOutcomeError) Error() string {
-	return fmt.Sprintf("no clear answer to COMMIT, read the position again: %v", e.Err)
+	return fmt.Sprintf("the outcome of COMMIT is unknown, read the position again: %v", e.Err)
 }
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// PositionInDoubt reports whether the caller must read the position again and resume there: it has moved, or may have.
-func PositionInDoubt(err error) bool {
+// PositionUncertain reports whether the caller must read the position again and resume there: it may have moved.
+func PositionUncertain(err error) bool {
 	var unknown *UnknownOutcomeError
 	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
 }
@@ -73,8 +71,8 @@ type SchemaError struct {
 
 func (e *SchemaError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("a table is not as kudos made it: %v; "+
-			"restore it from a backup, or run `kudos migrate` on a database of its own", e.Err)
+		return fmt.Sprintf("a table is not as kudos created it: %v; "+
+			"restore it from a backup, or run `kudos migrate` on a separate database", e.Err)
 	}
 	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
 }
@@ -126,7 +124,6 @@ func isConflict(err error) bool {
 	return hasNumber(err, errDeadlock) || hasNumber(err, errLockWaitTimeout)
 }
 
-// transientNumbers are the server errors that IsTransient accepts.
 var transientNumbers = []uint16{
 	errLockWaitTimeout, errDeadlock,
 	1290, 1792, 1836, // read-only
@@ -148,9 +145,9 @@ func advice(err error) string {
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
-			return "check user, password and grants: docs/security.md has what each role and command needs"
+			return "check user, password and grants: docs/security.md lists what each role and command needs"
 		case errInsecureTransport:
-			return "the server takes encrypted connections only: set mysql.tls"
+			return "the server accepts only encrypted connections: set mysql.tls"
 		case 1049:
 			return "create the database, then run `kudos migrate`"
 		case errNoSuchTable, 1054:
@@ -164,10 +161,10 @@ func advice(err error) string {
 		case 1665:
 			return "set the server's binlog_format to ROW or MIXED: READ COMMITTED cannot be replicated by STATEMENT"
 		case 1264, 1690:
-			return "a count would leave the range of BIGINT, which likes cannot do: run `kudos audit`"
+			return "a count would exceed the range of BIGINT, which likes cannot cause: run `kudos audit`"
 		}
 	case errors.Is(err, mysql.ErrNoTLS):
-		return "set up TLS on the server, or leave mysql.tls out"
+		return "set up TLS on the server, or unset mysql.tls"
 	case errors.Is(err, driver.ErrBadConn):
 		return "the server closed the connection, or is read-only"
 	}

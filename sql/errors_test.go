@@ -47,10 +47,10 @@ func TestIsTransient(t *testing.T) {
 	}
 }
 
-func TestServerAway(t *testing.T) {
+func TestServerUnavailable(t *testing.T) {
 	s := noServer(t).store(t)
 	var schema *SchemaError
-	require.NotErrorAs(t, s.CheckSchema(t.Context()), &schema, "only a server that answers tells")
+	require.NotErrorAs(t, s.CheckSchema(t.Context()), &schema, "an unavailable server says nothing about the schema")
 	_, positionErr := s.Position(t.Context(), likesTopic(), 0)
 	_, peekErr := s.PeekPosition(t.Context(), likesTopic(), 0)
 	for what, err := range map[string]error{
@@ -81,5 +81,5 @@ func TestServerSilent(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded, what)
 		require.True(t, IsTransient(err), "%s: %v", what, err)
 	}
-	require.NoError(t, ctx.Err(), "the options should have ended the waits")
+	require.NoError(t, ctx.Err(), "the timeouts in Options should have ended the calls")
 }

@@ -11,8 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// granted is a database with the users from the docs. Servers are shared, so this test appends its own suffix to user
-// names.
+// granted is a database with the users from the docs. Servers are shared, so the user names get the test's suffix.
 type granted struct {
 	database
 	end string
@@ -20,8 +19,7 @@ type granted struct {
 
 var docUser = regexp.MustCompile(`'(kudos_\w+)'@'%'`)
 
-// run executes statements from the docs on this database. It drops REQUIRE SSL, because the test servers have no
-// certificates.
+// run executes statements from the docs on this database, without REQUIRE SSL: the test servers have no certificates.
 func (g granted) run(t testing.TB, statements string) {
 	t.Helper()
 	raw := g.raw(t)
@@ -42,7 +40,6 @@ func (g granted) run(t testing.TB, statements string) {
 
 func (d database) name(t testing.TB) string { t.Helper(); return d.scalar(t, "SELECT DATABASE()") }
 
-// as is the database, connected as one of the docs' users.
 func (g granted) as(t testing.TB, user string) database {
 	t.Helper()
 	return g.with(t, func(c *mysql.Config) { c.User, c.Passwd = "kudos_"+user+g.end, "secret" })
@@ -54,7 +51,7 @@ func TestGrantsOfTheDocs(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		g := granted{db, db.name(t)[len("kudos_test"):]}
 		grants := queriesOf(t, "../docs/security.md")
-		require.Len(t, grants, 2, "those of kudos migrate, and those of the roles")
+		require.Len(t, grants, 2, "the grants for kudos migrate, and those for the roles")
 		g.run(t, grants[0])
 		g.as(t, "migrate").migrated(t)
 		g.run(t, grants[1])
@@ -133,15 +130,13 @@ func (g granted) rebuild(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// processorAgain checks that the grants still apply after a rebuild: they refer to table names, and the rebuilt tables
-// have the old names.
+// processorAgain checks that the grants apply after a rebuild: they refer to table names, which rebuilt tables keep.
 func (g granted) processorAgain(t *testing.T) {
 	d := g.as(t, "processor")
 	require.NoError(t, d.store(t).Apply(t.Context(), likesTopic(), 0, at(5, 5), at(6, 6), oneLike, nil))
 	d.refused(t, "SELECT * FROM like_count_before_rebuild")
 }
 
-// refused requires that the server denies the statements.
 func (d database) refused(t testing.TB, statements ...string) {
 	t.Helper()
 	raw := d.raw(t)

@@ -18,10 +18,8 @@ type HourLikes struct {
 }
 
 const (
-	// maxHours bounds one call: more than 11 years.
-	maxHours = 100_000
-	// statementHours is how many hours fit into one statement of conditionBytes.
-	statementHours = 340
+	maxHours       = 100_000 // bounds one call: more than 11 years
+	statementHours = 340     // how many hours fit into one statement of conditionBytes
 	// The server returns sums as decimals; CAST turns them into integers.
 	selectHours = "SELECT hour, CAST(SUM(likes) AS SIGNED) AS likes, CAST(SUM(dislikes) AS SIGNED) AS dislikes" +
 		" FROM like_hourly WHERE "
@@ -46,7 +44,7 @@ func (s *Store) LikesByHour(
 		return nil, nil
 	}
 	if end-first > maxHours {
-		return nil, fmt.Errorf("%d hours are too many at once, %d are the limit", end-first, maxHours)
+		return nil, fmt.Errorf("%d hours are too many for one read, the limit is %d", end-first, maxHours)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.ReadTimeout)
 	defer cancel()

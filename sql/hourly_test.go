@@ -49,22 +49,22 @@ func TestLikesByHour(t *testing.T) {
 		from, to time.Time
 		want     []HourLikes
 	}{
-		"a region":                       {de, timeOf(0), timeOf(24), inDE},
-		"of which another's name begins": {us, timeOf(0), timeOf(24), []HourLikes{day(3, 100, 10)}},
-		"all": {schema.Global, timeOf(0), timeOf(23),
+		"one region":             {de, timeOf(0), timeOf(24), inDE},
+		"prefix of another code": {us, timeOf(0), timeOf(24), []HourLikes{day(3, 100, 10)}},
+		"all regions": {schema.Global, timeOf(0), timeOf(23),
 			[]HourLikes{day(2, 5, 1), day(3, 142, 13), day(5, 1<<50+8, 1<<50+1)}},
-		"from is included, to is not": {de, timeOf(3), timeOf(5), []HourLikes{day(3, 42, 3)}},
-		"the same of all":             {schema.Global, timeOf(3), timeOf(5), []HourLikes{day(3, 142, 13)}},
-		"hours begin between the two": {de, timeOf(2).Add(time.Nanosecond),
+		"from is inclusive, to is exclusive": {de, timeOf(3), timeOf(5), []HourLikes{day(3, 42, 3)}},
+		"the same for all regions":           {schema.Global, timeOf(3), timeOf(5), []HourLikes{day(3, 142, 13)}},
+		"bounds between full hours": {de, timeOf(2).Add(time.Nanosecond),
 			timeOf(5).Add(time.Nanosecond), []HourLikes{day(3, 42, 3), day(5, 7, -1)}},
-		"another time zone": {schema.Global, timeOf(3).In(time.FixedZone("east", 7200)),
+		"other time zones": {schema.Global, timeOf(3).In(time.FixedZone("east", 7200)),
 			timeOf(4).In(time.FixedZone("west", -7200)), []HourLikes{day(3, 142, 13)}},
-		"nothing there":         {regionNamed(t, "FR"), timeOf(0), timeOf(24), nil},
-		"no time":               {schema.Global, timeOf(5), timeOf(5), nil},
-		"backwards":             {schema.Global, timeOf(6), timeOf(5), nil},
-		"the first of all":      {de, time.Time{}, first.Add(time.Hour), []HourLikes{{first, 1, 1}}},
-		"the last of all":       {schema.Global, last, last.AddDate(1, 0, 0), []HourLikes{{last, 2, 2}}},
-		"more than a statement": {de, timeOf(-maxHours / 2), timeOf(maxHours / 2), inDE},
+		"region without likes":    {regionNamed(t, "FR"), timeOf(0), timeOf(24), nil},
+		"empty range":             {schema.Global, timeOf(5), timeOf(5), nil},
+		"to before from":          {schema.Global, timeOf(6), timeOf(5), nil},
+		"first possible hour":     {de, time.Time{}, first.Add(time.Hour), []HourLikes{{first, 1, 1}}},
+		"last possible hour":      {schema.Global, last, last.AddDate(1, 0, 0), []HourLikes{{last, 2, 2}}},
+		"more than one statement": {de, timeOf(-maxHours / 2), timeOf(maxHours / 2), inDE},
 	}
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.hourlyStore(t, func(o *Options) {
@@ -97,7 +97,7 @@ func TestLikesByHourReadsRangesOfThePrimaryKey(t *testing.T) {
 			queries = append(queries, query)
 		}
 	}
-	require.Len(t, queries, 4, "1,000 hours of a region in three parts, and all regions in one")
+	require.Len(t, queries, 4, "1,000 hours take three queries for one region, and one for all regions")
 
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.startedStore(t)
@@ -123,7 +123,7 @@ func TestLikesByHourReadsRangesOfThePrimaryKey(t *testing.T) {
 		var read, next int
 		require.NoError(t, raw.QueryRow("SHOW STATUS LIKE 'Handler_read_key'").Scan(&variable, &read))
 		require.NoError(t, raw.QueryRow("SHOW STATUS LIKE 'Handler_read_next'").Scan(&variable, &next))
-		require.Less(t, read+next, 4*1000, "of 20,000 rows 1,000 are asked for")
+		require.Less(t, read+next, 4*1000, "the queries ask for 1,000 of 20,000 rows")
 	})
 }
 
@@ -133,7 +133,7 @@ func TestLikesByHourIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "not of the form")
 	require.False(t, IsTransient(err))
 	_, err = s.LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(maxHours+1))
-	require.ErrorContains(t, err, "100001 hours are too many at once")
+	require.ErrorContains(t, err, "100001 hours are too many for one read")
 	require.False(t, IsTransient(err))
 
 	onRealServers(t, func(t *testing.T, direct database) {

@@ -19,8 +19,7 @@ import (
 var migrationFiles embed.FS
 
 const (
-	// versionTable is goose's record of applied migrations. It differs from goose's default name because another
-	// application in the same database may use goose, too.
+	// versionTable is goose's record. Its name is not the default: an application in the same database may use goose.
 	versionTable = "kudos_schema_version"
 
 	migrationLock = "kudos.migrate" // per server, not per database: migrations of two databases take turns
@@ -98,7 +97,7 @@ func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
 	if have > need {
-		log.Warn("the schema is newer than this program; left as it is", "version", have, "known", need)
+		log.Warn("the schema is newer than this program; left unchanged", "version", have, "known", need)
 		return nil
 	}
 	for _, migration := range provider.ListSources() {
@@ -111,7 +110,7 @@ func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
 		if err != nil {
 			return fmt.Errorf("migration %s: %w", name, err)
 		}
-		log.Info("migrated", "migration", name, "took", result.Duration.Round(time.Millisecond))
+		log.Info("migrated", "migration", name, "duration", result.Duration.Round(time.Millisecond))
 	}
 	log.Info("schema is up to date", "version", need)
 	return nil
@@ -131,7 +130,7 @@ func lockMigrations(ctx context.Context, conn *sqlx.Conn, log *slog.Logger) erro
 			return nil
 		}
 		if !told {
-			log.Info("another `kudos migrate` is at work on this server; waiting for it")
+			log.Info("another `kudos migrate` is running on this server; waiting for it")
 		}
 	}
 }

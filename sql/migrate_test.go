@@ -34,13 +34,13 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 
 		progress.Reset()
 		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
-		require.NotContains(t, progress.String(), "migrating", "the second time there is nothing to do")
+		require.NotContains(t, progress.String(), "migrating", "the second run has nothing to do")
 		require.Contains(t, progress.String(), "schema is up to date")
 	})
 }
 
 // A migration whose statement succeeded but whose record is missing must be resumable.
-func TestMigrateGoesOnWhereItWasInterrupted(t *testing.T) {
+func TestMigrateResumesWhereItWasInterrupted(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
 		proxy.once("INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (2", mysqlproxy.CutBefore())
@@ -57,7 +57,7 @@ func TestMigrateSeveralAtOnce(t *testing.T) {
 		for range 6 {
 			processes.Go(func() {
 				if err := Migrate(t.Context(), db.options, discardLog()); err != nil {
-					t.Errorf("one of several: %v", err)
+					t.Errorf("concurrent migration: %v", err)
 				}
 			})
 		}
@@ -116,14 +116,14 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestSchemaNewerThanThisProgram(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		db.migrated(t).raw(t).MustExec("INSERT INTO " + versionTable + " (version_id, is_applied) VALUES (99, TRUE)")
-		require.NoError(t, db.store(t).CheckSchema(t.Context()), "the tables still serve")
+		require.NoError(t, db.store(t).CheckSchema(t.Context()), "the tables are still usable")
 		var progress bytes.Buffer
 		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
 		require.Contains(t, progress.String(), "newer than this program")
 	})
 }
 
-func TestCheckSchemaLooksAtTheTables(t *testing.T) {
+func TestCheckSchemaReadsTheTables(t *testing.T) {
 	damages := map[string]string{
 		"table dropped":                       "DROP TABLE like_hourly",
 		"column dropped":                      "ALTER TABLE applied_offset DROP COLUMN next_seq",
@@ -142,11 +142,10 @@ func TestCheckSchemaLooksAtTheTables(t *testing.T) {
 	})
 }
 
-// The database already has a like_count of another application.
-func TestMigrateRefusesATableOfAnotherShape(t *testing.T) {
+func TestMigrateRejectsATableOfAnotherShape(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		db.raw(t).MustExec("CREATE TABLE like_count (post_id BIGINT PRIMARY KEY, likes BIGINT)")
 		err := Migrate(t.Context(), db.options, discardLog())
-		require.ErrorContains(t, err, "a database of its own")
+		require.ErrorContains(t, err, "a separate database")
 	})
 }

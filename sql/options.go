@@ -10,11 +10,9 @@ import (
 
 // Options configure the connections to MySQL.
 type Options struct {
-	// DSN is user:password@tcp(host:port)/database?tls=true, as go-sql-driver/mysql parses it. It contains a password:
-	// never print it.
-	DSN string `mapstructure:"dsn"`
-	// DSNFile is a file that contains the DSN; config reads it.
-	DSNFile string `mapstructure:"dsn_file"`
+	// DSN is user:password@tcp(host:port)/database?tls=true, as go-sql-driver/mysql parses it. Never print it.
+	DSN     string `mapstructure:"dsn"`
+	DSNFile string `mapstructure:"dsn_file"` // a file that contains the DSN; config reads it
 
 	// MigrateDSN is for commands that create or alter tables (see OfMigrations), so that the user in DSN needs no more
 	// than read and write access to rows. It defaults to DSN.
@@ -28,8 +26,7 @@ type Options struct {
 	// MigrateShards corresponds to Shards as MigrateDSN corresponds to DSN.
 	MigrateShards     []string `mapstructure:"migrate_shards"`
 	MigrateShardsFile string   `mapstructure:"migrate_shards_file"`
-	// Shard is the index of DSN in Shards; Each sets it.
-	Shard Shard `mapstructure:"-"`
+	Shard             Shard    `mapstructure:"-"` // the index of DSN in Shards; Each sets it
 
 	// TLS encrypts connections and verifies the server, whatever the DSN says, against the certificates in TLSCA or by
 	// default the system's. TLSCert and TLSKey are the client certificate, for servers that require one. All are PEM
@@ -107,16 +104,16 @@ func (o Options) ValidateOptional() error {
 	var p problems
 	o.validateDSNs(&p)
 	p.add(o.files().Validate(o.TLS))
-	p.addIf(o.MaxOpenConns < 1, "max_open_conns is %d; at least 1 is needed", o.MaxOpenConns)
+	p.addIf(o.MaxOpenConns < 1, "max_open_conns is %d; it must be at least 1", o.MaxOpenConns)
 	p.addIf(o.ConnectTimeout <= 0, "connect_timeout is %s; it must be above 0", o.ConnectTimeout)
 	p.addIf(o.ReadTimeout <= 0, "read_timeout is %s; it must be above 0", o.ReadTimeout)
 	p.addIf(o.WriteTimeout <= 0, "write_timeout is %s; it must be above 0", o.WriteTimeout)
 	p.addIf(!wholeSeconds(o.LockWaitTimeout),
-		"lock_wait_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.LockWaitTimeout)
+		"lock_wait_timeout is %s; it must be whole seconds (0: the server's default)", o.LockWaitTimeout)
 	p.addIf(o.LockWaitTimeout >= o.ReadTimeout,
 		"lock_wait_timeout %s must be below read_timeout %s", o.LockWaitTimeout, o.ReadTimeout)
 	p.addIf(!wholeSeconds(o.IdleTimeout),
-		"idle_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.IdleTimeout)
+		"idle_timeout is %s; it must be whole seconds (0: the server's default)", o.IdleTimeout)
 	p.addIf(o.Retries < 0, "retries is %d; it must not be negative", o.Retries)
 	p.addIf(o.RetryBackoff <= 0, "retry_backoff is %s; it must be above 0", o.RetryBackoff)
 	p.addIf(o.RetryBackoffMax < o.RetryBackoff,
@@ -127,7 +124,6 @@ func (o Options) ValidateOptional() error {
 	return errors.Join(p...)
 }
 
-// problems collects validation errors.
 type problems []error
 
 func (p *problems) add(err error) { *p = append(*p, err) }

@@ -23,20 +23,20 @@ func TestDefaultOptionsNeedOnlyADSN(t *testing.T) {
 
 func TestValidateNamesTheSetting(t *testing.T) {
 	for want, spoil := range map[string]func(*Options){
-		"max_open_conns":                       func(o *Options) { o.MaxOpenConns = 0 },
-		"connect_timeout":                      func(o *Options) { o.ConnectTimeout = 0 },
-		"read_timeout":                         func(o *Options) { o.ReadTimeout = -1 },
-		"write_timeout":                        func(o *Options) { o.WriteTimeout = 0 },
-		"lock_wait_timeout is 1.5s":            func(o *Options) { o.LockWaitTimeout = 1500 * time.Millisecond },
-		"lock_wait_timeout 30s must be below":  func(o *Options) { o.LockWaitTimeout = o.ReadTimeout },
-		"idle_timeout is 100ms":                func(o *Options) { o.IdleTimeout = 100 * time.Millisecond },
-		"retries":                              func(o *Options) { o.Retries = -1 },
-		"retry_backoff is 0s":                  func(o *Options) { o.RetryBackoff = 0 },
-		"retry_backoff_max":                    func(o *Options) { o.RetryBackoffMax = o.RetryBackoff - 1 },
-		"max_statement_bytes is 1023":          func(o *Options) { o.MaxStatementBytes = 1023 },
-		"max_statement_bytes is 16777216":      func(o *Options) { o.MaxStatementBytes = 1 << 24 },
-		"dsn names no database":                func(o *Options) { o.DSN = "root@tcp(db:3306)/" },
-		"dsn cannot be read; its form is user": func(o *Options) { o.DSN = "root@db" },
+		"max_open_conns":                         func(o *Options) { o.MaxOpenConns = 0 },
+		"connect_timeout":                        func(o *Options) { o.ConnectTimeout = 0 },
+		"read_timeout":                           func(o *Options) { o.ReadTimeout = -1 },
+		"write_timeout":                          func(o *Options) { o.WriteTimeout = 0 },
+		"lock_wait_timeout is 1.5s":              func(o *Options) { o.LockWaitTimeout = 1500 * time.Millisecond },
+		"lock_wait_timeout 30s must be below":    func(o *Options) { o.LockWaitTimeout = o.ReadTimeout },
+		"idle_timeout is 100ms":                  func(o *Options) { o.IdleTimeout = 100 * time.Millisecond },
+		"retries":                                func(o *Options) { o.Retries = -1 },
+		"retry_backoff is 0s":                    func(o *Options) { o.RetryBackoff = 0 },
+		"retry_backoff_max":                      func(o *Options) { o.RetryBackoffMax = o.RetryBackoff - 1 },
+		"max_statement_bytes is 1023":            func(o *Options) { o.MaxStatementBytes = 1023 },
+		"max_statement_bytes is 16777216":        func(o *Options) { o.MaxStatementBytes = 1 << 24 },
+		"dsn names no database":                  func(o *Options) { o.DSN = "root@tcp(db:3306)/" },
+		"dsn cannot be parsed; its form is user": func(o *Options) { o.DSN = "root@db" },
 	} {
 		o := DefaultOptions()
 		o.DSN = "kudos:secret@tcp(db:3306)/kudos"
@@ -64,7 +64,7 @@ func TestPasswordsStayOutOfMessages(t *testing.T) {
 
 func TestPacketLimitIsTheSmallestSeen(t *testing.T) {
 	limit := &packetLimit{ours: 5000}
-	require.Equal(t, 5000, limit.statementBytes(), "nothing known yet")
+	require.Equal(t, 5000, limit.statementBytes(), "no server limit known yet")
 	for _, server := range []int64{1 << 20, 4096, 1 << 24} {
 		limit.lower(server)
 	}
@@ -80,7 +80,6 @@ func TestSessionsCommitStatementsOnTheirOwn(t *testing.T) {
 	require.Equal(t, "1", config.Params["autocommit"])
 }
 
-// ofDSN returns options with this DSN and the TLS files of a test authority.
 func ofDSN(t *testing.T, dsn string) Options {
 	t.Helper()
 	a := stack.NewAuthority(t)
@@ -90,7 +89,6 @@ func ofDSN(t *testing.T, dsn string) Options {
 	return o
 }
 
-// TestTLSWhateverTheDSNSays checks that a DSN cannot weaken the TLS settings.
 func TestTLSWhateverTheDSNSays(t *testing.T) {
 	for _, tls := range []string{"", "?tls=false", "?tls=skip-verify", "?tls=preferred",
 		"?allowFallbackToPlaintext=true"} {
@@ -122,9 +120,9 @@ func TestTLSOptions(t *testing.T) {
 	o.TLSCert, o.TLSCA = "", "/nowhere/ca.pem"
 	require.ErrorContains(t, o.CheckFiles(), "mysql.tls_ca: open /nowhere/ca.pem")
 	_, err = New(o, discardLog())
-	require.NoError(t, err, "it does no I/O")
+	require.NoError(t, err, "New does no I/O")
 	o.TLS = false
-	require.NoError(t, o.CheckFiles(), "nobody needs it")
+	require.NoError(t, o.CheckFiles(), "without TLS, no file is needed")
 }
 
 // TestTablesAreMadeByAnother checks that migrations use MigrateDSN or MigrateShards if set.
@@ -134,6 +132,6 @@ func TestTablesAreMadeByAnother(t *testing.T) {
 	o.MigrateDSN = "owner:secret@tcp(db:3306)/kudos"
 	require.Equal(t, o.MigrateDSN, o.OfMigrations().DSN)
 	o.MigrateDSN = "hunter2@db"
-	require.ErrorContains(t, o.Validate(), "migrate_dsn cannot be read")
+	require.ErrorContains(t, o.Validate(), "migrate_dsn cannot be parsed")
 	require.NotContains(t, o.Validate().Error(), "hunter2")
 }

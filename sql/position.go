@@ -49,21 +49,19 @@ func (s *Store) check(src Source, partition int32) error {
 		return err
 	}
 	if !s.Shard().Has(partition) {
-		return fmt.Errorf("partition %d is none of %s", partition, s.Shard())
+		return fmt.Errorf("partition %d is not in %s", partition, s.Shard())
 	}
 	return nil
 }
 
 // Position is the offset up to which a partition of the log has been applied.
 type Position struct {
-	NextOffset int64  `db:"next_offset"` // of the next record to apply
-	NextSeq    uint64 `db:"next_seq"`    // of the next update to apply
-	// LeaderEpoch is the epoch of the last applied record, -1 if unknown. Kafka uses it to detect a truncated log.
-	LeaderEpoch int32 `db:"leader_epoch"`
+	NextOffset  int64  `db:"next_offset"`  // of the next record to apply
+	NextSeq     uint64 `db:"next_seq"`     // of the next update to apply
+	LeaderEpoch int32  `db:"leader_epoch"` // of the last applied record (-1: unknown), to detect a truncated log
 }
 
-// start is the position of an empty database.
-var start = Position{LeaderEpoch: -1}
+var start = Position{LeaderEpoch: -1} // the position of an empty database
 
 type positionRow struct {
 	TopicID    string `db:"topic_id"`
@@ -80,9 +78,8 @@ func (s *Store) Position(ctx context.Context, src Source, partition int32) (posi
 		return Position{}, err
 	}
 	err = s.lockPosition(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
-		// Look for earlier data before looking for the row. In the opposite order, a concurrently starting process
-		// could insert the rows and apply updates in between, and its fresh data would look like data without a
-		// position.
+		// Look for earlier data before the row. In the opposite order, a concurrently starting process could insert the
+		// rows and apply updates in between, and its fresh data would look like data without a position.
 		refusal, err := startRefusal(ctx, tx, src)
 		if err != nil {
 			return err
@@ -129,13 +126,12 @@ func (s *Store) PeekPosition(ctx context.Context, src Source, partition int32) (
 	if errors.Is(err, stdsql.ErrNoRows) {
 		err = ErrPositionMissing
 	}
-	return position, describe(err, "look at the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
+	return position, describe(err, "check the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
 }
 
 // startRefusal looks for traces of earlier counting and returns why a partition without a row must not start; nil if it
 // may. The rows of all partitions of a shard are inserted together, before anything is counted, so any trace without a
-// row means damage. A row of another partition is a trace even if the counts are empty: likes and unlikes may have
-// canceled out.
+// row means damage. A row of another partition is a trace even if counts are empty: likes and unlikes may cancel out.
 func startRefusal(ctx context.Context, tx *sqlx.Tx, src Source) (refusal, err error) {
 	var counted bool
 	err = tx.GetContext(ctx, &counted, "SELECT EXISTS (SELECT 1 FROM like_count) OR EXISTS (SELECT 1 FROM like_hourly)")
@@ -189,7 +185,6 @@ func insertStart(ctx context.Context, tx *sqlx.Tx, src Source, shard Shard, from
 	return nil
 }
 
-// insertPosition inserts a row into applied_offset, or into its shadow table.
 func insertPosition(ctx context.Context, tx *sqlx.Tx, table string, src Source, partition int32, at Position) error {
 	_, err := tx.ExecContext(ctx,
 		"INSERT INTO "+table+" (topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch)"+
@@ -198,12 +193,10 @@ func insertPosition(ctx context.Context, tx *sqlx.Tx, table string, src Source, 
 	return err
 }
 
-// AddPartitions updates the positions in all databases after partitions were added to the log; src describes the log
-// with them. Existing partitions keep their positions, new ones start at 0. Empty databases, and those updated before,
-// are left alone.
+// AddPartitions updates the positions in all databases after partitions were added to the log; src includes them.
+// Existing partitions keep their positions, new ones start at 0. Empty and already updated databases are left alone.
 //
-// It fails with *SourceChangedError, before it changes that database, if a position belongs to another log or to one
-// with more partitions.
+// It fails with *SourceChangedError, before changing that database, if a position is of another log or more partitions.
 func (s *Shards) AddPartitions(ctx context.Context, src Source) error {
 	for _, store := range s.stores {
 		if err := store.addPartitions(ctx, src); err != nil {

@@ -15,16 +15,16 @@ func TestPositionOfAnEmptyDatabaseIsTheStartOfEveryPartition(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.migrated(t).store(t)
 		_, err := s.PeekPosition(t.Context(), likesTopic(), 2)
-		require.ErrorIs(t, err, ErrPositionMissing, "looking must not make rows")
+		require.ErrorIs(t, err, ErrPositionMissing, "PeekPosition must not create rows")
 
 		requireAt(t, start, (*Store).Position, s, likesTopic(), 2)
 		require.Equal(t, "4", db.scalar(t,
 			"SELECT COUNT(*) FROM applied_offset WHERE next_offset = 0 AND next_seq = 0 AND leader_epoch = -1"),
-			"all partitions, not only the one asked for")
+			"all partitions, not only the requested one")
 	})
 }
 
-func TestPositionIsWhatWasApplied(t *testing.T) {
+func TestPositionIsTheAppliedOffset(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.startedStore(t)
 		want := Position{NextOffset: 1 << 62, NextSeq: 1<<64 - 1, LeaderEpoch: 17}
@@ -40,11 +40,11 @@ func TestPositionIsWhatWasApplied(t *testing.T) {
 // Each kind of damage leaves traces of earlier counting but not the row. Starting at 0 would count everything twice.
 func TestPositionMissing(t *testing.T) {
 	damages := map[string][]string{
-		"beside counts":        {"DELETE FROM applied_offset"},
-		"beside hourly counts": {"DELETE FROM applied_offset", "DELETE FROM like_count"},
-		"beside another partition's row": {"DELETE FROM applied_offset WHERE partition_id = 0",
+		"counts remain":        {"DELETE FROM applied_offset"},
+		"hourly counts remain": {"DELETE FROM applied_offset", "DELETE FROM like_count"},
+		"another partition's row remains": {"DELETE FROM applied_offset WHERE partition_id = 0",
 			"DELETE FROM like_count", "DELETE FROM like_hourly"},
-		"beside counts, of one partition": {"DELETE FROM applied_offset WHERE partition_id = 0"},
+		"counts remain, one row is missing": {"DELETE FROM applied_offset WHERE partition_id = 0"},
 	}
 	inEachCase(t, damages, func(t *testing.T, db database, damage []string) {
 		s := db.startedStore(t)
@@ -61,10 +61,9 @@ func TestPositionMissing(t *testing.T) {
 	})
 }
 
-// otherLogs are the changes that turn a topic into another log.
 var otherLogs = map[string]func(*Source){
-	"topic created again": func(s *Source) { s.TopicID[0]++ },
-	"partitions added":    func(s *Source) { s.Partitions = 8 },
+	"topic recreated":  func(s *Source) { s.TopicID[0]++ },
+	"partitions added": func(s *Source) { s.Partitions = 8 },
 }
 
 func TestSourceChanged(t *testing.T) {
@@ -87,7 +86,7 @@ func TestSourceChanged(t *testing.T) {
 	})
 }
 
-func TestStoredTopicIDIsDamaged(t *testing.T) {
+func TestDamagedTopicID(t *testing.T) {
 	db := embeddedDatabase(t)
 	s := db.startedStore(t)
 	db.raw(t).MustExec("UPDATE applied_offset SET topic_id = 'cafe'")
@@ -126,7 +125,7 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 				}
 				require.NoError(t, slowDone())
 				if !locked {
-					require.Equal(t, at(10, 5), got, "the other's position")
+					require.Equal(t, at(10, 5), got, "the position that the other process wrote")
 				}
 				require.Equal(t, "4", direct.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
 			})
@@ -137,7 +136,6 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 // readPosition is Position, PeekPosition or RankingPosition.
 type readPosition func(*Store, context.Context, Source, int32) (Position, error)
 
-// requireAt requires that read returns the position want.
 func requireAt(t testing.TB, want Position, read readPosition, s *Store, src Source, partition int32) {
 	t.Helper()
 	position, err := read(s, t.Context(), src, partition)
@@ -145,7 +143,6 @@ func requireAt(t testing.TB, want Position, read readPosition, s *Store, src Sou
 	require.Equal(t, want, position)
 }
 
-// follower is a writer that moves a position: the counts, or the rankings.
 type follower struct {
 	src     Source
 	table   string
@@ -180,13 +177,13 @@ func TestApplyComparesEveryColumn(t *testing.T) {
 		partition int32
 		from      Position
 	}{
-		"topic":         {change: func(s *Source) { s.Topic = "other-updates" }, from: at(10, 7)},
-		"topic by case": {change: func(s *Source) { s.Topic = strings.ToUpper(s.Topic) }, from: at(10, 7)},
-		"topic_id":      {change: func(s *Source) { s.TopicID[15]++ }, from: at(10, 7)},
-		"partitions":    {change: func(s *Source) { s.Partitions++ }, from: at(10, 7)},
-		"partition_id":  {partition: 1, from: at(10, 7)},
-		"next_offset":   {from: at(9, 7)},
-		"next_seq":      {from: at(10, 6)},
+		"topic":               {change: func(s *Source) { s.Topic = "other-updates" }, from: at(10, 7)},
+		"topic in upper case": {change: func(s *Source) { s.Topic = strings.ToUpper(s.Topic) }, from: at(10, 7)},
+		"topic_id":            {change: func(s *Source) { s.TopicID[15]++ }, from: at(10, 7)},
+		"partitions":          {change: func(s *Source) { s.Partitions++ }, from: at(10, 7)},
+		"partition_id":        {partition: 1, from: at(10, 7)},
+		"next_offset":         {from: at(9, 7)},
+		"next_seq":            {from: at(10, 6)},
 	} {
 		for kind, f := range followers {
 			if name == "next_seq" && kind == "rankings" {
@@ -211,7 +208,6 @@ func TestApplyComparesEveryColumn(t *testing.T) {
 	}
 }
 
-// Position must wait for a transaction whose outcome is unknown.
 func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
 	for kind, f := range followers {
 		t.Run(kind, func(t *testing.T) {
@@ -277,7 +273,7 @@ func TestManyProcessesStartAtOnce(t *testing.T) {
 }
 
 // Two partitions concurrently write their own, adjacent rows and never wait for each other.
-func TestPartitionsApplySideBySide(t *testing.T) {
+func TestPartitionsApplyConcurrently(t *testing.T) {
 	hours := []HourDelta{{Region: "ZZ", Likes: 1}}
 	rankings := func(first, n int) (list []Ranking) {
 		for i := first; i < 40; i += 2 {

@@ -13,7 +13,6 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// update is one record of the test log.
 type update struct {
 	post   uint64
 	delta  int64
@@ -53,15 +52,15 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 }
 
 // faults makes one statement in 20 fail, in a random way.
-func faults(random *rand.Rand) func(string) mysqlproxy.Verdict {
+func faults(random *rand.Rand) func(string) mysqlproxy.Decision {
 	var mu sync.Mutex
-	return func(query string) mysqlproxy.Verdict {
+	return func(query string) mysqlproxy.Decision {
 		mu.Lock()
 		defer mu.Unlock()
 		if strings.HasPrefix(query, "SET ") || random.IntN(20) != 0 {
-			return mysqlproxy.Verdict{}
+			return mysqlproxy.Decision{}
 		}
-		return []mysqlproxy.Verdict{
+		return []mysqlproxy.Decision{
 			mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil), mysqlproxy.Refuse(errDeadlock),
 			mysqlproxy.Refuse(errLockWaitTimeout), mysqlproxy.Refuse(1290), mysqlproxy.Refuse(1053),
 		}[random.IntN(6)]
@@ -86,8 +85,7 @@ func workOnFaults(t *testing.T, db database, seed uint64, work func(*Store, *ran
 	return first
 }
 
-// followLog applies a log from the position of partition 2 to its end, in ranges of random size. After any failure it
-// reads the position again.
+// followLog applies a log from partition 2's position to its end in random ranges, reading the position after failures.
 func followLog(t *testing.T, s *Store, read readPosition, src Source, end int64, random *rand.Rand,
 	apply func(from Position, to int64) error,
 ) {

@@ -47,56 +47,55 @@ func (d database) proxied(t testing.TB, change ...func(*Options)) (*wireProxy, *
 }
 
 // On sets what happens to statements from now on; nil passes all.
-func (p *wireProxy) On(judge func(query string) mysqlproxy.Verdict) {
-	p.Proxy.On(func(query string) mysqlproxy.Verdict {
+func (p *wireProxy) On(decide func(query string) mysqlproxy.Decision) {
+	p.Proxy.On(func(query string) mysqlproxy.Decision {
 		p.mu.Lock()
 		p.mu.queries = append(p.mu.queries, query)
 		p.mu.Unlock()
-		if judge == nil {
-			return mysqlproxy.Verdict{}
+		if decide == nil {
+			return mysqlproxy.Decision{}
 		}
-		return judge(query) // not under the lock: it may block
+		return decide(query) // not under the lock: it may block
 	})
 }
 
-// always applies the Verdicts to every statement with their prefix.
-func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
-	p.On(func(query string) mysqlproxy.Verdict {
-		for prefix, v := range verdicts {
+func (p *wireProxy) always(decisions map[string]mysqlproxy.Decision) {
+	p.On(func(query string) mysqlproxy.Decision {
+		for prefix, v := range decisions {
 			if strings.HasPrefix(query, prefix) {
 				return v
 			}
 		}
-		return mysqlproxy.Verdict{}
+		return mysqlproxy.Decision{}
 	})
 }
 
 // once applies v to the first statement with the prefix only.
-func (p *wireProxy) once(prefix string, v mysqlproxy.Verdict) { p.inTurn(prefix, v) }
+func (p *wireProxy) once(prefix string, v mysqlproxy.Decision) { p.inTurn(prefix, v) }
 
-// inTurn applies the Verdicts, one each, to the next statements with the prefix.
-func (p *wireProxy) inTurn(prefix string, verdicts ...mysqlproxy.Verdict) {
-	next := make(chan mysqlproxy.Verdict, len(verdicts))
-	for _, v := range verdicts {
+// inTurn applies the decisions, one each, to the next statements with the prefix.
+func (p *wireProxy) inTurn(prefix string, decisions ...mysqlproxy.Decision) {
+	next := make(chan mysqlproxy.Decision, len(decisions))
+	for _, v := range decisions {
 		next <- v
 	}
-	p.each(prefix, func() mysqlproxy.Verdict {
+	p.each(prefix, func() mysqlproxy.Decision {
 		select {
 		case v := <-next:
 			return v
 		default:
-			return mysqlproxy.Verdict{}
+			return mysqlproxy.Decision{}
 		}
 	})
 }
 
-// each asks judge about every statement with the prefix and passes all others.
-func (p *wireProxy) each(prefix string, judge func() mysqlproxy.Verdict) {
-	p.On(func(query string) mysqlproxy.Verdict {
+// each asks decide about every statement with the prefix and passes all others.
+func (p *wireProxy) each(prefix string, decide func() mysqlproxy.Decision) {
+	p.On(func(query string) mysqlproxy.Decision {
 		if strings.HasPrefix(query, prefix) {
-			return judge()
+			return decide()
 		}
-		return mysqlproxy.Verdict{}
+		return mysqlproxy.Decision{}
 	})
 }
 
@@ -106,12 +105,12 @@ func (p *wireProxy) hold(t testing.TB, prefix string) (held <-chan struct{}, rel
 	release = sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
 	var first sync.Once
-	p.each(prefix, func() mysqlproxy.Verdict {
+	p.each(prefix, func() mysqlproxy.Decision {
 		first.Do(func() {
 			close(reached)
 			<-goOn
 		})
-		return mysqlproxy.Verdict{}
+		return mysqlproxy.Decision{}
 	})
 	return reached, release
 }
@@ -119,14 +118,13 @@ func (p *wireProxy) hold(t testing.TB, prefix string) (held <-chan struct{}, rel
 // cancelledAt is a context that is canceled by a statement with the prefix.
 func (p *wireProxy) cancelledAt(t testing.TB, prefix string) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
-	p.each(prefix, func() mysqlproxy.Verdict {
+	p.each(prefix, func() mysqlproxy.Decision {
 		cancel()
-		return mysqlproxy.Verdict{}
+		return mysqlproxy.Decision{}
 	})
 	return ctx
 }
 
-// seen returns the statements since the last call.
 func (p *wireProxy) seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func (s *Store) RankingPosition(ctx context.Context, src Source, partition int32
 			position = row.Position
 			return errRollback
 		case err == nil:
-			s.log.Warn("the rankings in MySQL come from another log: deleted, to be made anew", "topic", src.Topic,
+			s.log.Warn("the rankings in MySQL come from another log: deleting and rebuilding them", "topic", src.Topic,
 				"topic_id", row.TopicID, "partitions", row.Partitions)
 			if err := deleteRankings(ctx, tx, src); err != nil {
 				return err
@@ -133,7 +133,7 @@ func checkRankings(rankings []Ranking) error {
 			return err
 		}
 		if i > 0 && r.Region == rankings[i-1].Region && r.Window == rankings[i-1].Window {
-			return fmt.Errorf("ranking %s is there twice", schema.RankingKey(r.Region, r.Window))
+			return fmt.Errorf("ranking %s is a duplicate", schema.RankingKey(r.Region, r.Window))
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func (r *Ranking) Validate() error {
 	case r.Region != schema.GlobalName && !isRegion(r.Region):
 		return fmt.Errorf("region %q is neither %s nor of the form AA or AA-AAA", r.Region, schema.GlobalName)
 	case !isName(r.Window, 8, "abcdefghijklmnopqrstuvwxyz0123456789"):
-		return fmt.Errorf("window %q has not 1 to 8 small letters and digits", r.Window)
+		return fmt.Errorf("window %q is not 1 to 8 lowercase letters and digits", r.Window)
 	case !r.AsOf.IsZero() && (year < 1000 || year > 9999):
 		return fmt.Errorf("ranking %s is as of the year %d, which is outside 1000 to 9999", key, year)
 	}

@@ -11,7 +11,6 @@ import (
 	"kudos/schema"
 )
 
-// rankingTable describes the table trending or leaderboard.
 type rankingTable struct {
 	name   string
 	window string // its column name

@@ -30,7 +30,6 @@ func (d database) rankedStore(t testing.TB, change ...func(*Options)) *Store {
 	return s
 }
 
-// offset is a position in a log of rankings.
 func offset(next int64) Position { return Position{NextOffset: next, LeaderEpoch: 7} }
 
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
@@ -64,7 +63,6 @@ func (d database) rankings(t testing.TB) map[string][]string {
 	return all
 }
 
-// replace writes the rankings of a range.
 func replace(t testing.TB, s *Store, src Source, partition int32, from, to Position, rankings ...Ranking) {
 	t.Helper()
 	require.NoError(t, s.ReplaceRankings(t.Context(), src, partition, from, to, rankings))
@@ -100,9 +98,8 @@ func TestRankingsAreReplacedWhole(t *testing.T) {
 	})
 }
 
-// A restored database has an earlier position and the rankings of then. Applying the log again must restore the current
-// ones.
-func TestAPositionThatWentBackAppliesAgain(t *testing.T) {
+// A restored database has an earlier position and rankings. Applying the log again must restore the current ones.
+func TestRewoundPositionAppliesAgain(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s, src := db.rankedStore(t), rankingsTopic()
 		replace(t, s, src, 0, start, offset(5), ranked("US", "1h", 4, 100), ranked("DE", "all", 1, 1))
@@ -125,7 +122,7 @@ func TestAPositionThatWentBackAppliesAgain(t *testing.T) {
 	})
 }
 
-func TestRankingsOfAnotherLogStartAnew(t *testing.T) {
+func TestRankingsOfAnotherLogRestart(t *testing.T) {
 	inEachCase(t, otherLogs, func(t *testing.T, db database, change func(*Source)) {
 		s := db.rankedStore(t)
 		old, now := rankingsTopic(), rankingsTopic()
@@ -133,7 +130,7 @@ func TestRankingsOfAnotherLogStartAnew(t *testing.T) {
 		replace(t, s, old, 0, start, offset(10), ranked("US", "1h", 2, 100))
 		replace(t, s, old, 1, start, offset(10), ranked("US", "day", 2, 100))
 		requireAt(t, start, (*Store).RankingPosition, s, now, 0)
-		require.Empty(t, db.rankings(t), "the new log may not have the keys of the old one")
+		require.Empty(t, db.rankings(t), "the new log may lack the old log's keys")
 
 		replace(t, s, now, 0, start, offset(2), ranked("DE", "1h", 1, 1))
 		want := db.rankings(t)
@@ -144,15 +141,15 @@ func TestRankingsOfAnotherLogStartAnew(t *testing.T) {
 			}
 			requireAt(t, stands, (*Store).RankingPosition, s, now, partition)
 		}
-		require.Equal(t, want, db.rankings(t), "the others have nothing to delete any more")
+		require.Equal(t, want, db.rankings(t), "the other partitions have nothing left to delete")
 		err := s.ReplaceRankings(t.Context(), old, 1, offset(10), offset(11), []Ranking{ranked("US", "day", 1, 100)})
-		require.ErrorIs(t, err, ErrPositionMoved, "whoever still reads the old log")
+		require.ErrorIs(t, err, ErrPositionMoved, "a writer that still reads the old log")
 	})
 }
 
 // Two workers of one partition, over faulty connections, each resume where the other is. In the end the rankings must
 // be the last ones of the log, whoever wrote last and however often something was repeated.
-func TestRankingsAreThoseOfTheLogWhateverFails(t *testing.T) {
+func TestRankingsMatchTheLogWhateverFails(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -232,7 +229,7 @@ func TestReplaceRankingsLocksItsOwnRowsInOrder(t *testing.T) {
 		"(41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60)"}, deleted)
 }
 
-func TestReplaceRankingsRefusesWhatOnlyADefectCanGive(t *testing.T) {
+func TestReplaceRankingsRejectsImpossibleInput(t *testing.T) {
 	s := noServer(t).store(t) // no statement may be sent
 	far := ranked("US", "1h", 1, 1)
 	far.AsOf = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -245,21 +242,21 @@ func TestReplaceRankingsRefusesWhatOnlyADefectCanGive(t *testing.T) {
 		rankings  []Ranking
 		want      string
 	}{
-		"no move":           {from: offset(5), to: offset(5), want: "does not move"},
-		"negative":          {from: offset(-1), to: offset(5), want: "does not move"},
-		"to negative":       {from: offset(5), to: offset(-1), want: "does not move"},
-		"no such partition": {partition: 4, to: offset(1), want: "no partition 4"},
-		"region":            {to: offset(1), rankings: []Ranking{ranked("'--", "1h", 1, 1)}, want: `region "'--"`},
-		"Global": {to: offset(1), rankings: []Ranking{ranked("Global", "1h", 1, 1)},
+		"same offset":            {from: offset(5), to: offset(5), want: "does not move"},
+		"from a negative offset": {from: offset(-1), to: offset(5), want: "does not move"},
+		"to a negative offset":   {from: offset(5), to: offset(-1), want: "does not move"},
+		"no such partition":      {partition: 4, to: offset(1), want: "no partition 4"},
+		"malformed region":       {to: offset(1), rankings: []Ranking{ranked("'--", "1h", 1, 1)}, want: `region "'--"`},
+		"global in upper case": {to: offset(1), rankings: []Ranking{ranked("Global", "1h", 1, 1)},
 			want: `region "Global"`},
-		"window":      {to: offset(1), rankings: []Ranking{ranked("US", "1h'", 1, 1)}, want: `window "1h'"`},
-		"no window":   {to: offset(1), rankings: []Ranking{ranked("US", "", 1, 1)}, want: `window ""`},
-		"long window": {to: offset(1), rankings: []Ranking{ranked("US", "123456789", 1, 1)}, want: "window"},
-		"twice": {to: offset(1),
+		"malformed window": {to: offset(1), rankings: []Ranking{ranked("US", "1h'", 1, 1)}, want: `window "1h'"`},
+		"empty window":     {to: offset(1), rankings: []Ranking{ranked("US", "", 1, 1)}, want: `window ""`},
+		"long window":      {to: offset(1), rankings: []Ranking{ranked("US", "123456789", 1, 1)}, want: "window"},
+		"duplicate ranking": {to: offset(1),
 			rankings: []Ranking{ranked("US", "1h", 1, 1), ranked("DE", "1h", 1, 1), ranked("US", "1h", 0, 1)},
-			want:     "ranking US/1h is there twice"},
-		"year":  {to: offset(1), rankings: []Ranking{far}, want: "year 10000"},
-		"score": {to: offset(1), rankings: []Ranking{below}, want: "score below zero"},
+			want:     "ranking US/1h is a duplicate"},
+		"year above 9999": {to: offset(1), rankings: []Ranking{far}, want: "year 10000"},
+		"negative score":  {to: offset(1), rankings: []Ranking{below}, want: "score below zero"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := s.ReplaceRankings(t.Context(), rankingsTopic(), c.partition, c.from, c.to, c.rankings)
@@ -269,7 +266,7 @@ func TestReplaceRankingsRefusesWhatOnlyADefectCanGive(t *testing.T) {
 	}
 }
 
-func TestOnePlaceAlwaysFits(t *testing.T) {
+func TestOnePositionAlwaysFits(t *testing.T) {
 	widest := rankingRow{
 		Ranking: &Ranking{Region: "AA-AAA", Window: "12345678", AsOf: noon}, rank: math.MaxInt32,
 		post: RankedPost{PostID: math.MaxUint64, Score: math.MaxInt64, Likes: math.MinInt64},

@@ -19,17 +19,15 @@ const (
 	pollEvery = 150 * time.Millisecond // innodb_trx is a cached copy, refreshed only if nobody read it for 100 ms
 )
 
-// await returns once done is closed.
 func await(t testing.TB, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
 	case <-time.After(waitLimit):
-		require.FailNow(t, "waited in vain", "for %s", waitLimit)
+		require.FailNow(t, "timed out", "after %s", waitLimit)
 	}
 }
 
-// waitForLockWait returns once a transaction on this database waits for a row lock.
 func (d database) waitForLockWait(t testing.TB) {
 	t.Helper()
 	raw := d.raw(t)
@@ -39,11 +37,10 @@ func (d database) waitForLockWait(t testing.TB) {
 			" JOIN information_schema.processlist ON id = trx_mysql_thread_id"+
 			" WHERE db = DATABASE() AND trx_state = 'LOCK WAIT'")
 		return err == nil && waiting
-	}, waitLimit, pollEvery, "nobody waits for a row lock")
+	}, waitLimit, pollEvery, "no transaction waits for a row lock")
 }
 
-// A real deadlock: Apply holds post 1 and waits for post 2, while a larger transaction holds post 2 and waits for post
-// 1.
+// A real deadlock: Apply holds post 1 and waits for 2, while a larger transaction holds 2 and waits for 1.
 func TestDeadlockIsRetried(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
@@ -65,7 +62,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 		})
 		db.waitForLockWait(t)
 		_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 1")
-		require.NoError(t, err, "Apply should have been the one rolled back")
+		require.NoError(t, err, "Apply should have been rolled back")
 		require.NoError(t, other.Rollback())
 		require.NoError(t, apply())
 		require.GreaterOrEqual(t, countQueries(proxy.seen(), "START TRANSACTION"), 2, "there was no deadlock")
@@ -103,7 +100,6 @@ func TestIdleSessionGivesItsLocksUp(t *testing.T) {
 	})
 }
 
-// asUser is d, connected as a new user with these privileges.
 func (d database) asUser(t testing.TB, privileges string) database {
 	t.Helper()
 	raw, name := d.raw(t), d.name(t)

@@ -29,19 +29,15 @@ import (
 // and users and set global variables. If it is set, the tests use that server and start none.
 const serverVariable = "KUDOS_TEST_MYSQL_DSN"
 
-// shared are this package's own servers, each started by the first test that needs it.
-var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
+var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{}) // each started by the first test in need
 
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard) // the embedded server logs a banner
 	os.Exit(shared.Main(m))
 }
 
-// rawTimeout bounds each statement that bypasses the Store: a DROP waits a day or a year for a transaction that a test
-// has left open.
-const rawTimeout = time.Minute
+const rawTimeout = time.Minute // of statements that bypass the Store: a DROP would wait for a transaction left open
 
-// database is an empty database on some server, for one test.
 type database struct {
 	options Options
 	real    bool // has row locks and enforces its limits
@@ -85,7 +81,6 @@ func realServers() []realServer {
 	}
 }
 
-// realDatabase is an empty database on a real server.
 func realDatabase(t testing.TB, dsn string) database {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
@@ -97,14 +92,13 @@ func realDatabase(t testing.TB, dsn string) database {
 	admin.MustExec("CREATE DATABASE " + name)
 	t.Cleanup(func() {
 		_, err := admin.Exec("DROP DATABASE " + name)
-		require.NoError(t, err, "is a transaction on it still open?")
+		require.NoError(t, err, "is a transaction still open on this database?")
 		require.NoError(t, admin.Close())
 	})
 	config.DBName = name
 	return database{options: testOptions(config.FormatDSN()), real: true}
 }
 
-// noServer is an address that nobody listens on.
 func noServer(t testing.TB) database {
 	return database{options: testOptions("root:hunter2@unix(" + t.TempDir() + "/mysql.sock)/kudos")}
 }
@@ -115,7 +109,6 @@ func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
 	onRealServers(t, test)
 }
 
-// inEachCase runs onEachServer for each case.
 func inEachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, db database, c C)) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +117,6 @@ func inEachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T,
 	}
 }
 
-// onRealServers runs test on an empty database on each real server.
 func onRealServers(t *testing.T, test func(t *testing.T, db database)) {
 	for _, s := range realServers() {
 		t.Run(s.name, func(t *testing.T) { test(t, realDatabase(t, s.dsn(t))) })
@@ -140,7 +132,6 @@ func testOptions(dsn string) Options {
 	return o
 }
 
-// migrated creates kudos' tables in d.
 func (d database) migrated(t testing.TB) database {
 	t.Helper()
 	require.NoError(t, Migrate(t.Context(), d.options, discardLog()))
@@ -160,7 +151,6 @@ func (d database) store(t testing.TB, change ...func(*Options)) *Store {
 	return s
 }
 
-// with is d under a changed DSN.
 func (d database) with(t testing.TB, change func(*mysql.Config)) database {
 	t.Helper()
 	config, err := mysql.ParseDSN(d.options.DSN)
@@ -222,13 +212,11 @@ func (d database) scalar(t testing.TB, query string) string {
 	return value.String
 }
 
-// partitions lists the partitions that a table has rows of.
 func (d database) partitions(t testing.TB, table string) string {
 	t.Helper()
 	return d.scalar(t, "SELECT GROUP_CONCAT(partition_id ORDER BY partition_id SEPARATOR ' ') FROM "+table)
 }
 
-// offsets are the applied offsets, by partition.
 func (d database) offsets(t testing.TB) string {
 	t.Helper()
 	return d.scalar(t, "SELECT GROUP_CONCAT(next_offset ORDER BY partition_id) FROM applied_offset")
@@ -241,10 +229,9 @@ func likesTopic() Source {
 }
 
 var (
-	oneLike = []CountDelta{{PostID: 1, Likes: 1}}
-	oneHour = []HourDelta{{Region: "ZZ", Likes: 1}}
-	// oneLiked is like_count after oneLike is applied.
-	oneLiked = map[string]string{"1": "1 0"}
+	oneLike  = []CountDelta{{PostID: 1, Likes: 1}}
+	oneHour  = []HourDelta{{Region: "ZZ", Likes: 1}}
+	oneLiked = map[string]string{"1": "1 0"} // like_count after oneLike is applied
 )
 
 // likeOnce applies one like to a partition at its start position.

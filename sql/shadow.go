@@ -35,23 +35,17 @@ var shadowed = []string{"like_count", "like_hourly", "applied_offset"}
 
 const (
 	shadowSuffix = "_rebuild"
-	// OldSuffix is what Swap appends to the names of the replaced tables.
-	OldSuffix = "_before_rebuild"
+	OldSuffix    = "_before_rebuild" // what Swap appends to the names of the replaced tables
 
 	shadowLock = "kudos.rebuild"
-	// shadowRows bounds the rows of one transaction.
-	shadowRows = 20_000
-	// renameWait bounds how long one RENAME waits for open transactions. New statements on the tables wait behind it,
-	// so it is short, and RENAME is retried.
+	shadowRows = 20_000 // bounds the rows of one transaction
+	// renameWait bounds one RENAME's wait for transactions. New statements wait behind it, so it is short, and retried.
 	renameWait    = 2 * time.Second
 	renameRetries = 60
 	renamePause   = 500 * time.Millisecond
-	// writeRetries bounds retries after a lock conflict. shadowLock keeps out other rebuilds, but not other readers of
-	// the tables.
-	writeRetries = 5
-	writeBackoff = 100 * time.Millisecond
-	// closeTimeout bounds dropping the shadow tables that were not swapped in.
-	closeTimeout = 15 * time.Second
+	writeRetries  = 5 // after a lock conflict; shadowLock excludes other rebuilds, not readers of the tables
+	writeBackoff  = 100 * time.Millisecond
+	closeTimeout  = 15 * time.Second // bounds dropping the shadow tables that were not swapped in
 )
 
 // NewShadow creates empty shadow tables and drops those of an earlier run. It fails while another process has a Shadow
@@ -66,7 +60,7 @@ func NewShadow(ctx context.Context, o Options, log *slog.Logger) (*Shadow, error
 	}
 	h := &Shadow{store: store, renamePause: renamePause, writeBackoff: writeBackoff}
 	if err := h.create(ctx); err != nil {
-		return nil, errors.Join(describe(err, "make shadow tables in MySQL at %s", h), h.Close())
+		return nil, errors.Join(describe(err, "create shadow tables in MySQL at %s", h), h.Close())
 	}
 	return h, nil
 }
@@ -80,7 +74,7 @@ func (h *Shadow) create(ctx context.Context) (err error) {
 		return err
 	}
 	if !got.Bool {
-		return errors.New("another `kudos rebuild` is at work on this server; wait for it to end")
+		return errors.New("another `kudos rebuild` is running on this server; wait for it to finish")
 	}
 	if err := checkSchema(ctx, h.store.db); err != nil {
 		return err
@@ -169,7 +163,6 @@ func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Posit
 	})
 }
 
-// write runs steps in a transaction, and retries all of it after a lock conflict.
 func (h *Shadow) write(ctx context.Context, steps func(*sqlx.Tx) error) error {
 	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(h.writeBackoff))
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -242,14 +235,13 @@ func (h *Shadow) rename(ctx context.Context) error {
 		return err
 	})
 	if hasNumber(err, errLockWaitTimeout) {
-		return fmt.Errorf("%w: a transaction has held one of the tables all the time; "+
+		return fmt.Errorf("%w: a transaction has kept one of the tables locked; "+
 			"find it in information_schema.innodb_trx, end it, and run this again", err)
 	}
 	return err
 }
 
-// renamed reports, by another connection, whether the shadow tables are certainly in place: they no longer exist under
-// their own names.
+// renamed reports, by another connection, whether the shadow tables are certainly in place: gone under their own names.
 func (h *Shadow) renamed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
@@ -257,8 +249,7 @@ func (h *Shadow) renamed(ctx context.Context) bool {
 	return hasNumber(err, errNoSuchTable)
 }
 
-// Close ends the connection and with it the lock. It drops shadow tables that were not swapped in; if the connection is
-// lost, the next NewShadow drops them.
+// Close ends the connection and its lock, and drops unused shadow tables (after a lost connection, NewShadow does).
 func (h *Shadow) Close() error {
 	if h.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

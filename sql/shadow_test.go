@@ -10,8 +10,7 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// errDenied is the server's error for missing privileges: not a lock conflict.
-const errDenied = 1142
+const errDenied = 1142 // the server's error for missing privileges: not a lock conflict
 
 // newShadow is a Shadow, behind a proxy, on tables that have counted one like. It hardly waits between tries.
 func newShadow(t *testing.T, db database) (*wireProxy, *Shadow) {
@@ -31,7 +30,6 @@ var (
 	fiveInAnHour = []HourDelta{{Region: "ZZ", Likes: 5}}
 )
 
-// fill fills the shadow tables with five likes.
 func fill(t *testing.T, h *Shadow) {
 	t.Helper()
 	require.NoError(t, h.AddCounts(t.Context(), fiveLikes))
@@ -58,7 +56,7 @@ func TestShadowSendsRowsAgainAfterALockConflict(t *testing.T) {
 				proxy.once(statement, mysqlproxy.Refuse(number))
 				fill(t, h)
 				require.Equal(t, 4, countQueries(proxy.seen(), "START TRANSACTION"),
-					"%s refused with %d: three, and one of them again", statement, number)
+					"%s fails with %d: want 3 transactions and 1 retry", statement, number)
 			}
 		}
 		require.NoError(t, h.Swap(t.Context(), true))
@@ -86,12 +84,12 @@ func TestShadowGivesUp(t *testing.T) {
 			{"RENAME TABLE", errLockWaitTimeout, swap, 1 + renameRetries,
 				"find it in information_schema.innodb_trx, end it, and run this again"},
 		} {
-			proxy.always(map[string]mysqlproxy.Verdict{c.statement: mysqlproxy.Refuse(c.number)})
+			proxy.always(map[string]mysqlproxy.Decision{c.statement: mysqlproxy.Refuse(c.number)})
 			err := c.do()
 			require.ErrorContains(t, err, c.says)
 			require.True(t, hasNumber(err, c.number), "%v", err)
 			require.Equal(t, c.tries, countQueries(proxy.seen(), c.statement), "%s: %d", c.statement, c.number)
-			require.Equal(t, oneLiked, db.counts(t), "the tables in use stay")
+			require.Equal(t, oneLiked, db.counts(t), "the live tables must not change")
 		}
 		proxy.On(nil)
 		fill(t, h)
@@ -100,7 +98,6 @@ func TestShadowGivesUp(t *testing.T) {
 	})
 }
 
-// While the tables are busy, the RENAME is retried.
 func TestShadowSwapsOnceTheTablesAreFree(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, h := newShadow(t, db)
@@ -113,32 +110,31 @@ func TestShadowSwapsOnceTheTablesAreFree(t *testing.T) {
 	})
 }
 
-// If the answer to the RENAME is lost, Shadow checks the tables to see whether it happened. If that fails as well, the
-// outcome is unknown, and Swap must not report success.
+// If the answer to RENAME is lost, Shadow checks the tables; if that fails too, Swap must not report success.
 func TestShadowLooksWhetherItWasSwapped(t *testing.T) {
 	const look = "SELECT post_id FROM like_count_rebuild"
 	for _, c := range []struct {
 		name   string
-		rename mysqlproxy.Verdict
-		look   mysqlproxy.Verdict
+		rename mysqlproxy.Decision
+		look   mysqlproxy.Decision
 		fails  bool
 		counts string
 	}{
-		{"done", mysqlproxy.CutAfter(nil), mysqlproxy.Verdict{}, false, "5 0"},
-		{"not done", mysqlproxy.CutBefore(), mysqlproxy.Verdict{}, true, "1 0"},
-		{"done, and the look is refused", mysqlproxy.CutAfter(nil), mysqlproxy.Refuse(errDenied), true, "5 0"},
-		{"not done, and the look is refused", mysqlproxy.CutBefore(), mysqlproxy.Refuse(errDenied), true, "1 0"},
-		{"not done, and the look is lost", mysqlproxy.CutBefore(), mysqlproxy.CutBefore(), true, "1 0"},
+		{"renamed", mysqlproxy.CutAfter(nil), mysqlproxy.Decision{}, false, "5 0"},
+		{"not renamed", mysqlproxy.CutBefore(), mysqlproxy.Decision{}, true, "1 0"},
+		{"renamed, and the check is rejected", mysqlproxy.CutAfter(nil), mysqlproxy.Refuse(errDenied), true, "5 0"},
+		{"not renamed, and the check is rejected", mysqlproxy.CutBefore(), mysqlproxy.Refuse(errDenied), true, "1 0"},
+		{"not renamed, and the check is interrupted", mysqlproxy.CutBefore(), mysqlproxy.CutBefore(), true, "1 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onRealServers(t, func(t *testing.T, db database) {
 				proxy, h := newShadow(t, db)
 				fill(t, h)
 				proxy.seen()
-				proxy.always(map[string]mysqlproxy.Verdict{"RENAME TABLE": c.rename, look: c.look})
+				proxy.always(map[string]mysqlproxy.Decision{"RENAME TABLE": c.rename, look: c.look})
 				err := h.Swap(t.Context(), false)
 				seen := proxy.seen()
-				require.Equal(t, 1, countQueries(seen, "RENAME TABLE"), "an unknown outcome is not tried again")
+				require.Equal(t, 1, countQueries(seen, "RENAME TABLE"), "an unknown outcome must not be retried")
 				require.NotZero(t, countQueries(seen, look), fmt.Sprint(seen))
 				require.Equal(t, c.fails, err != nil, "%v", err)
 				require.Equal(t, map[string]string{"1": c.counts}, db.counts(t))

@@ -28,9 +28,8 @@ func (s Shard) String() string { return fmt.Sprintf("shard %d of %d", s.Index, s
 // Label is the metric label value.
 func (s Shard) Label() string { return strconv.Itoa(int(s.Index)) }
 
-// checkShard compares the shard recorded in the database with the one in the settings. Every caller that is about to
-// read a position checks this first, on the same connection: otherwise counts could be added in two databases. The row
-// is written once and never changes, so no lock is needed.
+// checkShard compares the shard recorded in the database with the one in the settings, before the caller reads a
+// position on the same connection: otherwise two databases could count. The row never changes, so no lock is needed.
 func checkShard(ctx context.Context, q sqlx.QueryerContext, given Shard) error {
 	var row struct{ Shard, Shards int32 }
 	err := sqlx.GetContext(ctx, q, &row, "SELECT shard, shards FROM kudos_shard WHERE id = 1")
@@ -45,8 +44,7 @@ func checkShard(ctx context.Context, q sqlx.QueryerContext, given Shard) error {
 	return nil
 }
 
-// checkShardOnce runs checkShard until it succeeds once. It is for reads that affect no counts; the dashboard calls it
-// often.
+// checkShardOnce runs checkShard until it succeeds once, for reads that affect no counts; the dashboard calls it often.
 func (s *Store) checkShardOnce(ctx context.Context) error {
 	if s.isShard.Load() {
 		return nil
@@ -56,8 +54,7 @@ func (s *Store) checkShardOnce(ctx context.Context) error {
 	return err
 }
 
-// record makes each database record which shard it is, unless it already has. It checks all of them first: if the list
-// is wrong anywhere, nothing is recorded.
+// record makes each database record its shard, unless it has. It checks all first: a wrong list records nothing.
 func (s *Shards) record(ctx context.Context, log *slog.Logger) error {
 	if err := s.distinct(ctx); err != nil {
 		return err
@@ -94,24 +91,23 @@ func (s *Store) recordShard(ctx context.Context) error {
 	return err
 }
 
-// distinct rejects a database that is listed twice, under two names of its server. It takes a lock with a random name
-// in each database; the lock is already held if the database was listed before. The locks end with the connections,
-// when s is closed.
+// distinct rejects a database listed twice, under two names of its server. It takes a lock with a random name in each
+// database; the lock is held if the database was listed before. The locks end with the connections, when s is closed.
 func (s *Shards) distinct(ctx context.Context) error {
 	lock := rand.Text()
 	for _, store := range s.stores {
 		conn, err := store.db.Connx(ctx)
 		if err != nil {
-			return describe(err, "ask MySQL at %s which database it is", store)
+			return describe(err, "check which database MySQL at %s is", store)
 		}
 		defer conn.Close() // only after the loop: each lock needs its own connection
 		var free stdsql.NullBool
 		if err := conn.GetContext(ctx, &free, "SELECT GET_LOCK(CONCAT(?, MD5(DATABASE())), 0)", lock); err != nil {
-			return describe(err, "ask MySQL at %s which database it is", store)
+			return describe(err, "check which database MySQL at %s is", store)
 		}
 		if !free.Bool {
-			return fmt.Errorf("MySQL at %s is a database that mysql.shards has named before, "+
-				"by another name of its server: name each once", store)
+			return fmt.Errorf("MySQL at %s is a database that mysql.shards already lists, "+
+				"under another name of its server: list each once", store)
 		}
 	}
 	return nil
@@ -132,5 +128,5 @@ func (s *Store) checkUnrecorded(ctx context.Context) error {
 			err = &ShardError{Given: s.Shard()}
 		}
 	}
-	return describe(err, "ask MySQL at %s which shard it is", s)
+	return describe(err, "check which shard MySQL at %s is", s)
 }

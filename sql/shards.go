@@ -16,8 +16,7 @@ import (
 )
 
 // Shards are the databases that share the partitions, usually one per server; a single database has all partitions.
-// Each has its own positions, so no transaction spans two of them, and if one is unavailable only its partitions are
-// affected.
+// Each has its own positions, so no transaction spans two of them, and an unavailable one affects only its partitions.
 type Shards struct{ stores []*Store }
 
 // Open creates a store for each database in the options. It does no I/O: the first call that needs a server connects.
@@ -61,9 +60,8 @@ func (s *Shards) each(do func(*Store) error) error {
 	return errors.Join(errs...)
 }
 
-// CheckShards fails with *ShardError if a database is not the shard that the settings say, which means that their list
-// was changed. It skips a server that does not answer in time or has no tables yet; opening a partition there checks
-// again.
+// CheckShards fails with *ShardError if a database is not the shard that the settings say: their list was changed. It
+// skips a server that does not answer in time or has no tables yet; opening a partition there checks again.
 func (s *Shards) CheckShards(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stores[0].options.ConnectTimeout)
 	defer cancel()
@@ -74,7 +72,7 @@ func (s *Shards) CheckShards(ctx context.Context) error {
 			err := store.checkShardOnce(ctx)
 			var other *ShardError
 			if errors.As(err, &other) {
-				errs[i] = describe(err, "ask MySQL at %s which shard it is", store)
+				errs[i] = describe(err, "check which shard MySQL at %s is", store)
 			}
 		})
 	}
@@ -82,8 +80,7 @@ func (s *Shards) CheckShards(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// LikesByHour is the sum of Store.LikesByHour over all databases. It fails if any of them fails: a partial sum would be
-// wrong.
+// LikesByHour is the sum of Store.LikesByHour over all databases. It fails if any fails: a partial sum would be wrong.
 func (s *Shards) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
 	lists := make([][]HourLikes, len(s.stores))
 	g, ctx := errgroup.WithContext(ctx)

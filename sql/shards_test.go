@@ -12,7 +12,6 @@ import (
 	"kudos/schema"
 )
 
-// sharded are options for databases that share the partitions, in this order.
 func sharded(databases ...database) Options {
 	o := databases[0].options
 	for _, d := range databases {
@@ -31,7 +30,6 @@ func openShards(t testing.TB, o Options) *Shards {
 	return s
 }
 
-// migratedShards creates kudos' tables in a and b.
 func migratedShards(t testing.TB, a, b database) *Shards {
 	t.Helper()
 	o := sharded(a, b)
@@ -39,7 +37,6 @@ func migratedShards(t testing.TB, a, b database) *Shards {
 	return openShards(t, o)
 }
 
-// onEachPair runs test on two empty databases on each server.
 func onEachPair(t *testing.T, test func(t *testing.T, a, b database)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t), embeddedDatabase(t)) })
 	for _, s := range realServers() {
@@ -53,7 +50,7 @@ func (d database) shard(t testing.TB) string {
 }
 
 func TestEachPartitionHasOneShard(t *testing.T) {
-	require.True(t, Shard{}.Has(17), "the only one has all")
+	require.True(t, Shard{}.Has(17), "a single shard has all partitions")
 	require.Equal(t, "shard 0 of 1", Shard{}.String())
 	for shards := int32(1); shards < 9; shards++ {
 		for partition := range int32(40) {
@@ -85,28 +82,28 @@ func TestShardsAreNamedOnce(t *testing.T) {
 		migrate []string
 		wants   string // separated by semicolons
 	}{
-		"good":             {shards: both},
-		"one":              {shards: []string{a}},
-		"another database": {shards: []string{a, "root:hunter2@tcp(a:3306)/more"}},
-		"another address":  {shards: both, migrate: []string{"ddl:hunter2@tcp(a-admin)/kudos", ddlB}},
-		"both":             {dsn: a, shards: both, wants: "dsn and shards are both given: give one"},
-		"no DSN":           {shards: []string{a, "root:hunter2@b"}, wants: "shards[1]: dsn cannot be read"},
-		"an empty one":     {shards: []string{"", b}, wants: "shards[0]: dsn is empty"},
-		"no database": {shards: []string{"root:hunter2@tcp(a:3306)/", ""},
+		"two shards":      {shards: both},
+		"one shard":       {shards: []string{a}},
+		"one server":      {shards: []string{a, "root:hunter2@tcp(a:3306)/more"}},
+		"another address": {shards: both, migrate: []string{"ddl:hunter2@tcp(a-admin)/kudos", ddlB}},
+		"dsn and shards":  {dsn: a, shards: both, wants: "dsn and shards are both set: set only one"},
+		"malformed DSN":   {shards: []string{a, "root:hunter2@b"}, wants: "shards[1]: dsn cannot be parsed"},
+		"empty DSN":       {shards: []string{"", b}, wants: "shards[0]: dsn is empty"},
+		"no database name": {shards: []string{"root:hunter2@tcp(a:3306)/", ""},
 			wants: "shards[0]: dsn names no database;shards[1]: dsn is empty"},
-		"the same twice": {shards: []string{a, b, "other:hunter2@tcp(a:3306)/kudos"},
+		"duplicate database": {shards: []string{a, b, "other:hunter2@tcp(a:3306)/kudos"},
 			wants: "shards[0] and shards[2] are the same database, a:3306/kudos"},
-		"far too many":   {shards: make([]string, maxShards+1), wants: "shards has 1025 databases; at most 1024"},
-		"one to migrate": {shards: both, oneDSN: a, wants: "migrate_dsn is of one database"},
-		"one and several to migrate": {shards: both, oneDSN: a, migrate: both,
+		"too many shards": {shards: make([]string, maxShards+1), wants: "shards lists 1025 databases; at most 1024"},
+		"one migrate_dsn": {shards: both, oneDSN: a, wants: "migrate_dsn is one database"},
+		"migrate_dsn and migrate_shards": {shards: both, oneDSN: a, migrate: both,
 			wants: "migrate_dsn and migrate_shards are both"},
-		"fewer to migrate": {shards: both, migrate: []string{a}, wants: "shards names 2 databases, and migrate_shar"},
-		"no DSN to migrate": {shards: both, migrate: []string{a, "kudos:hunter2@b"},
-			wants: "migrate_shards[1]: dsn cannot be read"},
-		"another order to migrate": {shards: both, migrate: []string{ddlB, ddlA},
+		"fewer migrate DSNs": {shards: both, migrate: []string{a}, wants: "shards lists 2 databases, but migrate_shar"},
+		"malformed DSN in migrate_shards": {shards: both, migrate: []string{a, "kudos:hunter2@b"},
+			wants: "migrate_shards[1]: dsn cannot be parsed"},
+		"migrate_shards in another order": {shards: both, migrate: []string{ddlB, ddlA},
 			wants: "migrate_shards[0] is shards[1], b:3306/kudos: they must be the same, in the same order"},
-		"several to migrate of one": {dsn: a, migrate: both,
-			wants: "migrate_shards is of several databases, and dsn is of one"},
+		"migrate_shards for one dsn": {dsn: a, migrate: both,
+			wants: "migrate_shards lists several databases, but dsn is one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := DefaultOptions()
@@ -145,12 +142,11 @@ func TestDatabasesOfMigrations(t *testing.T) {
 	require.Equal(t, "a:3306/kudos", openShards(t, o).Of(7).String())
 }
 
-// Each database records its shard once. Any other list is rejected and changes nothing.
-func TestAnotherListOfShardsIsRefused(t *testing.T) {
+func TestOtherShardsAreRejected(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		shards := migratedShards(t, a, b)
 		require.Equal(t, []string{"0 of 2", "1 of 2"}, []string{a.shard(t), b.shard(t)})
-		require.NoError(t, Migrate(t.Context(), sharded(a, b), discardLog()), "again")
+		require.NoError(t, Migrate(t.Context(), sharded(a, b), discardLog()), "second run")
 		require.NoError(t, shards.CheckShards(t.Context()))
 		for partition := range likesTopic().Partitions {
 			_, err := shards.Of(partition).Position(t.Context(), likesTopic(), partition)
@@ -160,12 +156,12 @@ func TestAnotherListOfShardsIsRefused(t *testing.T) {
 			options Options
 			says    string
 		}{
-			"reordered": {sharded(b, a), "this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
-			"one alone": {a.options, "this database is shard 0 of 2, but the settings name it as shard 0 of 1"},
-			"one more": {sharded(a, b, noServer(t)),
-				"this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
-			"one before": {sharded(noServer(t), a, b),
-				"this database is shard 1 of 2, but the settings name it as shard 2 of 3"},
+			"reordered": {sharded(b, a), "this database is shard 1 of 2, but the settings say that it is shard 0 of 2"},
+			"only one":  {a.options, "this database is shard 0 of 2, but the settings say that it is shard 0 of 1"},
+			"appended": {sharded(a, b, noServer(t)),
+				"this database is shard 0 of 2, but the settings say that it is shard 0 of 3"},
+			"prepended": {sharded(noServer(t), a, b),
+				"this database is shard 1 of 2, but the settings say that it is shard 2 of 3"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				other := openShards(t, c.options)
@@ -202,7 +198,7 @@ func TestAnotherListOfShardsIsRefused(t *testing.T) {
 }
 
 // If the list is wrong in one place, no other database records its shard from it.
-func TestShardsAreToldTogether(t *testing.T) {
+func TestShardErrorsAreReportedTogether(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		require.NoError(t, Migrate(t.Context(), a.options, discardLog()))
 		require.Equal(t, "0 of 1", a.shard(t))
@@ -212,8 +208,8 @@ func TestShardsAreToldTogether(t *testing.T) {
 		require.Empty(t, b.shard(t))
 		var other *ShardError
 		require.ErrorAs(t, openShards(t, sharded(a, b)).Of(0).recordShard(t.Context()), &other,
-			"another list was first")
-		require.NoError(t, openShards(t, a.options).Of(0).recordShard(t.Context()), "the same list was first")
+			"another list is recorded")
+		require.NoError(t, openShards(t, a.options).Of(0).recordShard(t.Context()), "the same list is recorded")
 		require.Equal(t, "0 of 1", a.shard(t))
 		_, err := openShards(t, b.options).Of(0).Position(t.Context(), likesTopic(), 0)
 		require.ErrorIs(t, err, ErrShardMissing)
@@ -221,18 +217,17 @@ func TestShardsAreToldTogether(t *testing.T) {
 	})
 }
 
-// Two names of one database are rejected before anything is recorded.
-func TestADatabaseThatIsNamedTwice(t *testing.T) {
+func TestDatabaseNamedTwiceIsRejected(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		twice := a
 		twice.options.DSN = strings.Replace(a.options.DSN, "127.0.0.1", "localhost", 1)
 		if twice.options.DSN == a.options.DSN {
 			t.Skip("the server is not on this machine")
 		}
-		require.NoError(t, sharded(a, b, twice).Validate(), "the text does not tell")
+		require.NoError(t, sharded(a, b, twice).Validate(), "the DSNs alone do not show it")
 		err := Migrate(t.Context(), sharded(a, b, twice), discardLog())
-		require.ErrorContains(t, err, "(shard 2 of 3) is a database that mysql.shards has named before, by another "+
-			"name of its server: name each once")
+		require.ErrorContains(t, err, "(shard 2 of 3) is a database that mysql.shards already lists, under another "+
+			"name of its server: list each once")
 		require.Empty(t, a.shard(t))
 		require.Empty(t, b.shard(t))
 		require.NoError(t, Migrate(t.Context(), sharded(a, b), discardLog()))
@@ -240,13 +235,13 @@ func TestADatabaseThatIsNamedTwice(t *testing.T) {
 }
 
 // A database with counts but without a record was the only one, so it cannot become one of several.
-func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
+func TestDatabaseFromBeforeSharding(t *testing.T) {
 	for name, used := range map[string][]string{
-		"of positions": {},
-		"of counts": {"DELETE FROM applied_offset",
+		"with positions": {},
+		"with counts": {"DELETE FROM applied_offset",
 			"INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (1, 1, 0)"},
-		"of hours": {"DELETE FROM applied_offset", "INSERT INTO like_hourly VALUES ('2026-07-01', 'DE', 0, 1, 0)"},
-		"of rankings": {"DELETE FROM applied_offset",
+		"with hours": {"DELETE FROM applied_offset", "INSERT INTO like_hourly VALUES ('2026-07-01', 'DE', 0, 1, 0)"},
+		"with rankings": {"DELETE FROM applied_offset",
 			"INSERT INTO trending_position (topic, partition_id, topic_id, partitions, next_offset, leader_epoch)" +
 				" VALUES ('trending', 0, '', 4, 0, 0)"},
 	} {
@@ -261,7 +256,7 @@ func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
 				_, err := s.Position(t.Context(), likesTopic(), 0)
 				require.ErrorContains(t, err, "run `kudos migrate`")
 				require.ErrorContains(t, Migrate(t.Context(), sharded(a, b), discardLog()),
-					"this database is shard 0 of 1, but the settings name it as shard 0 of 2")
+					"this database is shard 0 of 1, but the settings say that it is shard 0 of 2")
 				require.Empty(t, a.shard(t))
 				require.NoError(t, Migrate(t.Context(), a.options, discardLog()))
 				require.Equal(t, "0 of 1", a.shard(t))
@@ -270,8 +265,7 @@ func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
 	}
 }
 
-// Each shard has only the positions of its own partitions, and rejects others.
-func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
+func TestShardHasOnlyItsOwnPartitions(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		shards := migratedShards(t, a, b)
 		for partition := range likesTopic().Partitions {
@@ -282,7 +276,7 @@ func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 					{hourOf(9), "DE", 1, 2}}))
 			requireAt(t, start, (*Store).RankingPosition, own, rankingsTopic(), partition)
 
-			const none = "is none of shard"
+			const none = "is not in shard"
 			for _, read := range []readPosition{(*Store).Position, (*Store).PeekPosition, (*Store).RankingPosition} {
 				_, err := read(other, t.Context(), likesTopic(), partition)
 				require.ErrorContains(t, err, none)
@@ -304,7 +298,7 @@ func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 			{timeOf(9), 4, 8}}, hours)
 		require.NoError(t, shards.All()[1].Close())
 		_, err = shards.LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
-		require.Error(t, err, "a part of the sum would be wrong")
+		require.Error(t, err, "a partial sum would be wrong")
 	})
 }
 
@@ -326,7 +320,7 @@ func TestShadowOfAShard(t *testing.T) {
 }
 
 // A server that does not answer at startup, or has no tables yet, is not a changed list.
-func TestShardsThatCannotBeAskedArePassedOver(t *testing.T) {
+func TestUnavailableShardsAreSkipped(t *testing.T) {
 	a, b := embeddedDatabase(t), embeddedDatabase(t)
 	o := sharded(a, noServer(t), b)
 	o.ConnectTimeout = 2 * time.Second
@@ -339,7 +333,7 @@ func TestShardsThatCannotBeAskedArePassedOver(t *testing.T) {
 	require.True(t, IsTransient(err))
 	b.raw(t).MustExec("INSERT INTO kudos_shard (id, shard, shards) VALUES (1, 1, 3)")
 	err = shards.CheckShards(t.Context())
-	require.ErrorContains(t, err, "this database is shard 1 of 3, but the settings name it as shard 2 of 3")
+	require.ErrorContains(t, err, "this database is shard 1 of 3, but the settings say that it is shard 2 of 3")
 	require.NotContains(t, strings.ToLower(err.Error()), "mysql.sock")
 }
 
@@ -350,7 +344,7 @@ func TestAddPartitions(t *testing.T) {
 		more := src
 		more.Partitions = 7
 		require.NoError(t, s.AddPartitions(t.Context(), more),
-			"to databases that have counted nothing there is nothing to add")
+			"databases without positions have nothing to add")
 		require.Equal(t, "0", a.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
 		for _, partition := range []int32{0, 1} { // in both databases
 			requireAt(t, start, (*Store).Position, s.Of(partition), src, partition)
@@ -365,14 +359,14 @@ func TestAddPartitions(t *testing.T) {
 		var changed *SourceChangedError
 		require.ErrorAs(t, err, &changed)
 		require.ErrorIs(t, s.Of(2).Apply(t.Context(), src, 2, at(10, 5), at(11, 6), oneLike, nil), ErrPositionMoved,
-			"who does not know of them yet reads its position again")
+			"a process with the old partition count must read its position again")
 		requireAt(t, at(10, 5), (*Store).Position, s.Of(2), more, 2)
 		requireAt(t, start, (*Store).Position, s.Of(6), more, 6)
 
-		require.ErrorAs(t, s.AddPartitions(t.Context(), src), &changed, "fewer than before")
+		require.ErrorAs(t, s.AddPartitions(t.Context(), src), &changed, "fewer partitions than before")
 		more.Partitions++
 		more.TopicID[0]++
-		require.ErrorAs(t, s.AddPartitions(t.Context(), more), &changed, "of another log")
+		require.ErrorAs(t, s.AddPartitions(t.Context(), more), &changed, "another log")
 		require.Equal(t, "4", a.scalar(t, "SELECT COUNT(*) FROM applied_offset WHERE partitions = 7"))
 	})
 }

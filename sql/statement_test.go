@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// statements are the texts that eachStatement sends.
 func statements[R any](t testing.TB, limit int, around statementText, rows []R,
 	row func([]byte, R) []byte) (sent []string) {
 	send := func(text string) error {
@@ -23,7 +22,7 @@ func statements[R any](t testing.TB, limit int, around statementText, rows []R,
 
 var testUpsert = statementText{prefix: "P ", suffix: " S"}
 
-func TestStatementsAreCutAtTheLimit(t *testing.T) {
+func TestStatementsAreSplitAtTheLimit(t *testing.T) {
 	rows := []CountDelta{{1, 1, 0}, {2, 0, 0}, {3, -1, 2}, {4, 1, 0}}
 	whole := "P (1,1,0),(3,-1,2),(4,1,0) S"
 	for _, c := range []struct {

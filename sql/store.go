@@ -31,8 +31,7 @@ func New(o Options, log *slog.Logger) (*Store, error) {
 	return NewOn(connections, o, log), nil
 }
 
-// NewOn creates a store on any connections that behave like MySQL. The options must be valid; those for making
-// connections are ignored.
+// NewOn creates a store on any MySQL-like connections. The options must be valid; those for connecting are ignored.
 func NewOn(connections driver.Connector, o Options, log *slog.Logger) *Store {
 	packet := &packetLimit{ours: o.MaxStatementBytes}
 	pool := stdsql.OpenDB(&connector{Connector: connections, timeout: o.ConnectTimeout, limit: packet})
@@ -44,7 +43,6 @@ func NewOn(connections driver.Connector, o Options, log *slog.Logger) *Store {
 	return &Store{options: o, log: log, db: sqlx.NewDb(pool, "mysql"), packet: packet}
 }
 
-// newUntimed creates a store for commands that create or alter tables.
 func newUntimed(o Options, log *slog.Logger) (*Store, error) {
 	o = o.untimed()
 	connections, err := newConnector(o, log)
@@ -73,8 +71,8 @@ func (s *Store) collectors() []prometheus.Collector {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "kudos", Name: "mysql_conflicts_total",
 			ConstLabels: prometheus.Labels{"shard": s.Shard().Label()},
-			Help: "Transactions that MySQL ended for a deadlock or a lock wait timeout; " +
-				"they are done again (mysql.retries).",
+			Help: "Transactions that MySQL aborted for a deadlock or a lock wait timeout; " +
+				"they are retried (mysql.retries).",
 		}, func() float64 { return float64(s.conflicts.Load()) }),
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// Wherever a lock conflict occurs, the whole transaction is retried and counts once. (Error 1205 rolls back only a
-// statement.)
+// Wherever a lock conflict occurs, the whole transaction is retried and counts once. (Error 1205 undoes one statement.)
 func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 	for _, c := range []struct {
 		statement string
@@ -43,7 +42,7 @@ func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 
 func TestRetriesAreBounded(t *testing.T) {
 	proxy, s := embeddedDatabase(t).proxied(t, func(o *Options) { o.Retries = 3 })
-	proxy.always(map[string]mysqlproxy.Verdict{"UPDATE": mysqlproxy.Refuse(errDeadlock)})
+	proxy.always(map[string]mysqlproxy.Decision{"UPDATE": mysqlproxy.Refuse(errDeadlock)})
 	err := likeOnce(t.Context(), s)
 	require.True(t, hasNumber(err, errDeadlock), "%v", err)
 	require.True(t, IsTransient(err))
@@ -64,12 +63,12 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 // The answer to COMMIT is lost. The caller must learn that it may have worked, and Position must tell whether it did.
 func TestUnknownOutcomeOfCommit(t *testing.T) {
 	type lost struct {
-		cut  mysqlproxy.Verdict
+		cut  mysqlproxy.Decision
 		want Position
 	}
 	inEachCase(t, map[string]lost{
-		"server never saw it": {mysqlproxy.CutBefore(), start},
-		"server did it":       {mysqlproxy.CutAfter(nil), at(1, 1)},
+		"server did not receive it": {mysqlproxy.CutBefore(), start},
+		"server committed":          {mysqlproxy.CutAfter(nil), at(1, 1)},
 	}, func(t *testing.T, db database, c lost) {
 		proxy, s := db.proxied(t)
 		proxy.once("COMMIT", c.cut)
@@ -97,13 +96,13 @@ func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 		proxy, s := embeddedDatabase(t).proxied(t)
 		proxy.once("COMMIT", mysqlproxy.Refuse(number))
 		requireUnknown(t, true, likeOnce(t.Context(), s))
-		require.Equal(t, 1, countQueries(proxy.seen(), "START TRANSACTION"), "error %d: never repeated blind", number)
+		require.Equal(t, 1, countQueries(proxy.seen(), "START TRANSACTION"), "error %d must not be retried", number)
 	}
 }
 
 // A connection lost before COMMIT is not an unknown outcome: nothing can have been counted.
 func TestConnectionLostBeforeCommit(t *testing.T) {
-	for _, cut := range []mysqlproxy.Verdict{mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)} {
+	for _, cut := range []mysqlproxy.Decision{mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)} {
 		for _, statement := range []string{"START TRANSACTION", "UPDATE applied_offset", "INSERT INTO like_count"} {
 			t.Run(statement, func(t *testing.T) {
 				onEachServer(t, func(t *testing.T, db database) {
@@ -130,25 +129,24 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 		require.True(t, IsTransient(err), "%v", err)
 		require.ErrorContains(t, err, "read-only")
 		require.NoError(t, likeOnce(t.Context(), s))
-		require.Equal(t, before+1, proxy.Connections(), "error %d: the next call must dial again", number)
+		require.Equal(t, before+1, proxy.Connections(), "error %d: the next call must reconnect", number)
 	}
 }
 
-// A transaction that did not end for certain must not stay open on a pooled connection, where the next START
-// TRANSACTION would commit it.
-func TestConnectionIsDroppedWhoseTransactionMayBeOpen(t *testing.T) {
-	inEachCase(t, map[string]map[string]mysqlproxy.Verdict{
+// An unfinished transaction must not stay open on a pooled connection: the next START TRANSACTION would commit it.
+func TestConnectionWithAnOpenTransactionIsDropped(t *testing.T) {
+	inEachCase(t, map[string]map[string]mysqlproxy.Decision{
 		"ROLLBACK fails": {"INSERT INTO like_hourly": mysqlproxy.Refuse(1264), "ROLLBACK": mysqlproxy.Refuse(1317)},
 		"COMMIT fails":   {"COMMIT": mysqlproxy.Refuse(1180)},
-	}, func(t *testing.T, db database, verdicts map[string]mysqlproxy.Verdict) {
+	}, func(t *testing.T, db database, decisions map[string]mysqlproxy.Decision) {
 		proxy, s := db.proxied(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.always(verdicts)
+		proxy.always(decisions)
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, oneHour)
 		require.Error(t, err)
-		require.Equal(t, len(verdicts) > 1, hasNumber(err, 1264), "it is the first cause: %v", err)
+		require.Equal(t, len(decisions) > 1, hasNumber(err, 1264), "the first failure must be the cause: %v", err)
 		proxy.On(nil)
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
-		require.Empty(t, db.counts(t), "what failed must not be committed by the next transaction")
+		require.Empty(t, db.counts(t), "the next transaction must not commit the failed one's changes")
 	})
 }
 
@@ -180,7 +178,7 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 		o.Retries, o.RetryBackoff, o.RetryBackoffMax = 1000, 1e12, 1e12
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	proxy.On(func(query string) (v mysqlproxy.Verdict) {
+	proxy.On(func(query string) (v mysqlproxy.Decision) {
 		switch {
 		case strings.HasPrefix(query, "UPDATE"):
 			v = mysqlproxy.Refuse(errDeadlock)
@@ -209,7 +207,7 @@ func (c *cancelledLate) Err() error {
 
 // No COMMIT for a caller that is gone. But between our last check of the context and COMMIT, database/sql must not
 // check again: it would send no COMMIT, which looks like a COMMIT without an answer.
-func TestContextIsAskedOnceBeforeTheCommit(t *testing.T) {
+func TestContextIsCheckedBeforeTheCommit(t *testing.T) {
 	for last, want := range map[string]error{"ROLLBACK": context.Canceled, "COMMIT": nil} {
 		proxy, s := embeddedDatabase(t).proxied(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -221,13 +219,12 @@ func TestContextIsAskedOnceBeforeTheCommit(t *testing.T) {
 			}
 			return nil
 		}))
-		require.Error(t, ctx.Err(), "nobody looked at the context before COMMIT")
+		require.Error(t, ctx.Err(), "the context was not checked before COMMIT")
 		begin := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 		require.Equal(t, append(begin, last), proxy.seen())
 	}
 }
 
-// The pool detects connections that the server has closed in the meantime.
 func TestConnectionClosedWhileIdle(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
@@ -244,13 +241,12 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 	})
 }
 
-// The server's max_allowed_packet applies, too, not only our own limit. Servers accept at least 1024 bytes, so the
-// proxy plays a server with a lower limit.
+// The server's max_allowed_packet applies, too. Servers accept at least 1024 bytes, so the proxy plays one with less.
 func TestStatementsFitTheServersPacketLimit(t *testing.T) {
 	for _, limit := range []int{1024, 16 << 10} {
 		onEachServer(t, func(t *testing.T, db database) {
 			proxy, through := db.through(t)
-			proxy.On(func(query string) (v mysqlproxy.Verdict) {
+			proxy.On(func(query string) (v mysqlproxy.Decision) {
 				switch {
 				case query == "SELECT @@max_allowed_packet":
 					v = mysqlproxy.Rewrite(fmt.Sprint("SELECT ", limit))

@@ -10,7 +10,6 @@ import (
 	"kudos/dev/testkit"
 )
 
-// gate blocks workers until it is opened.
 type gate struct {
 	entered chan int32 // the partition of each worker that reached it
 	open    chan struct{}
@@ -45,7 +44,7 @@ func (g *gate) wait(t testing.TB) int32 {
 	case p := <-g.entered:
 		return p
 	case <-time.After(testkit.Patience):
-		t.Fatal("nobody came to the gate")
+		t.Fatal("no call reached the gate")
 		return 0
 	}
 }
@@ -63,7 +62,7 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 		require.NoError(t, cl.ProduceSync(testkit.Context(t), rec).FirstErr())
 	}
 	// One full batch may be pending: then nothing more is taken from the client.
-	testkit.WaitFor(t, "a full batch and the one in hand", func() bool {
+	testkit.WaitFor(t, "a full batch and the one in flight", func() bool {
 		s, _ := p.Status()
 		return len(s) == 1 && s[0].Lag >= 101
 	})
@@ -74,7 +73,7 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 	require.Equal(t, 1, l.count(0, "Fence"))
 }
 
-func TestTicksComeWhileNothingArrives(t *testing.T) {
+func TestTicksArriveWithoutRecords(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
 	p, _ := c.run(l, nil)
@@ -89,7 +88,6 @@ func TestTicksComeWhileNothingArrives(t *testing.T) {
 	l.waitProcessed(1, offsets(0, 14))
 }
 
-// The pending records of a slow worker are bounded, and other partitions do not starve.
 func TestSlowPartitionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -118,7 +116,7 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 		pending()
 		return len(l.processed(0)) == many && len(l.processed(2)) == many
 	})
-	require.LessOrEqual(t, most, 2*pendingBatches*100, "two batches and one poll")
+	require.LessOrEqual(t, most, 2*pendingBatches*100, "at most two batches and one poll")
 	require.Positive(t, pending())
 	require.Empty(t, l.processed(1))
 	close(g.open)
@@ -130,9 +128,9 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 func TestRecordsFitAgain(t *testing.T) {
 	var p recordPool
 	for n := 1; n < 10_000; n += 1 + n/32 {
-		room := cap(p.GetRecords(n))
-		require.GreaterOrEqual(t, room, n)
-		require.LessOrEqual(t, room, n+n/4)
+		capacity := cap(p.GetRecords(n))
+		require.GreaterOrEqual(t, capacity, n)
+		require.LessOrEqual(t, capacity, n+n/4)
 	}
 	require.Equal(t, cap(p.GetRecords(1600)), cap(p.GetRecords(1700)))
 

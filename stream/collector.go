@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector exports partition statuses as metrics.
 type collector []shownGroup
 
 type shownGroup struct {
@@ -23,19 +22,17 @@ func NewCollector(processors ...*Processor) prometheus.Collector {
 	return c
 }
 
-// NewRoleCollector returns one for a role that reads all partitions without a group: the same metrics, by the role's
-// name.
+// NewRoleCollector is for a role that reads all partitions without a group: the same metrics, by the role's name.
 func NewRoleCollector(name string, status func() ([]PartitionStatus, error)) prometheus.Collector {
 	return collector{{name, status}}
 }
 
 var (
-	// The name that exporters of consumer groups use. Those count transaction markers at the end of the log as lag;
-	// this metric does not.
+	// The name in exporters of consumer groups. They count transaction markers at the log's end as lag; this does not.
 	lagDesc = prometheus.NewDesc("kafka_consumergroup_lag",
-		"Records behind the position of an assigned partition.", []string{"consumergroup", "topic", "partition"}, nil)
+		"Consumer lag of an assigned partition, in records.", []string{"consumergroup", "topic", "partition"}, nil)
 	standsDesc = prometheus.NewDesc("kudos_position_age_seconds",
-		"Seconds for which the position of an assigned partition has not moved although there is a lag; otherwise 0.",
+		"Seconds since the position of an assigned partition last moved, while there is lag; otherwise 0.",
 		[]string{"group", "partition"}, nil)
 	positionDesc = prometheus.NewDesc("kudos_position",
 		"Next offset that an assigned partition reads.", []string{"group", "partition"}, nil)
@@ -43,7 +40,7 @@ var (
 		"1 for the state that an assigned partition is in: starting, running, parked or fenced.",
 		[]string{"group", "partition", "state"}, nil)
 	parkedDesc = prometheus.NewDesc("kudos_parked_partitions",
-		"Assigned partitions that wait for their cause to be mended.", []string{"group", "cause"}, nil)
+		"Assigned partitions that are parked, by cause.", []string{"group", "cause"}, nil)
 )
 
 // Describe sends nothing: the roles of one process each have a collector of the same metrics.

@@ -13,10 +13,10 @@ import (
 )
 
 // ParkError is a failure that a retry cannot fix. The partition is parked: it stays assigned but consumes nothing until
-// the cause is fixed, while other partitions continue. Reason says what failed, Remedy what the operator can do.
+// the cause is fixed, while other partitions continue. Reason says what failed, Action what the operator can do.
 type ParkError struct {
 	Cause          Cause
-	Reason, Remedy string
+	Reason, Action string
 	Err            error
 }
 
@@ -34,48 +34,46 @@ const (
 	CauseRecord      Cause = "record"      // this version cannot decode a record
 )
 
-// Trouble is why a partition is not running.
-type Trouble struct {
+// Failure is why a partition is not running.
+type Failure struct {
 	Cause  Cause  `json:"cause,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	Remedy string `json:"remedy,omitempty"`
+	Action string `json:"action,omitempty"`
 }
 
 var causes = []Cause{CauseUnavailable, CausePermission, CauseTopics, CauseState, CauseLoss, CauseMySQL, CauseRecord}
 
-// Park returns a ParkError. For CauseLoss, ProcessorOptions.LossRemedy takes precedence over remedy.
-func Park(cause Cause, remedy, format string, args ...any) *ParkError {
+// Park returns a ParkError. For CauseLoss, ProcessorOptions.LossAction takes precedence over action.
+func Park(cause Cause, action, format string, args ...any) *ParkError {
 	err := fmt.Errorf(format, args...)
-	return &ParkError{Cause: cause, Reason: err.Error(), Remedy: remedy, Err: err}
+	return &ParkError{Cause: cause, Reason: err.Error(), Action: action, Err: err}
 }
 
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
-// TroubleOf returns the cause of err, its text and what to do about it.
-func TroubleOf(err error) Trouble {
-	return Trouble{Cause: causeOf(err), Reason: err.Error(), Remedy: remedyOf(err)}
+// FailureOf returns the cause of err, its text and what to do about it.
+func FailureOf(err error) Failure {
+	return Failure{Cause: causeOf(err), Reason: err.Error(), Action: actionOf(err)}
 }
 
 // grantAccess is what to do when Kafka denies access, which kudos retries by itself.
-const grantAccess = "see to this user's password and to its ACLs: docs/security.md has those of each role"
+const grantAccess = "check this user's password and ACLs: docs/security.md lists the ACLs of each role"
 
-// remedyOf returns what an operator can do about err, or "" if nothing is known.
-func remedyOf(err error) string {
+func actionOf(err error) string {
 	var park *ParkError
 	var setup *kafka.SetupError
 	switch {
 	case errors.As(err, &park):
-		return park.Remedy
+		return park.Action
 	case errors.As(err, &setup):
-		return setup.Remedy
+		return setup.Action
 	case causeOf(err) == CausePermission:
 		return grantAccess
 	}
 	return ""
 }
 
-// causeOf classifies err.
 func causeOf(err error) Cause {
 	var park *ParkError
 	var setup *kafka.SetupError
@@ -99,41 +97,35 @@ var refusals = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 }
 
-// remedyNote formats a remedy as the suffix of a reason.
-func remedyNote(remedy string) string {
-	if remedy == "" {
+func actionNote(action string) string {
+	if action == "" {
 		return ""
 	}
-	return " (remedy: " + remedy + ")"
+	return " (action: " + action + ")"
 }
 
-// errReopen means that nothing is wrong except the position: a Worker may return it (see Reopen) to have its position
-// read again.
-var errReopen = errors.New("position has to be read again")
+// errReopen means that only the position is wrong: a Worker may return it (see Reopen) to have its position read again.
+var errReopen = errors.New("the position must be read again")
 
-// errMore means that the topic's partition count has changed: all partitions restart.
-var errMore = errors.New("the number of partitions has changed")
+var errMore = errors.New("the number of partitions has changed") // all partitions restart
 
-// Reopen returns an error that reopens the partition at once: position and state are read again, and it does not count
-// as a failure.
+// Reopen returns an error that is no failure but reopens the partition at once: position and state are read again.
 func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
 
 // dataLost parks because of an unclean leader election.
 func dataLost(err error) *ParkError {
-	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone",
+	return Park(CauseLoss, "compare MySQL with the log by `kudos audit`; the records after the new end are lost",
 		"data was lost by an unclean leader election: %w", err)
 }
 
-// parks reports whether err is one that a retry cannot fix.
 func parks(err error) bool {
 	var park *ParkError
 	var setup *kafka.SetupError
 	return errors.As(err, &park) || errors.As(err, &setup)
 }
 
-// checkTruncation asks the leader where the position's epoch ends in its log. If that is before the position, an
-// unclean election discarded records that were read, and others may have their offsets now. (KIP-320; the client asks
-// only when it sees a leader change.)
+// checkTruncation asks the leader where the position's epoch ends. If that is before the position, an unclean election
+// discarded records that were read; others may have their offsets. (KIP-320; the client asks at leader changes only.)
 func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, pos kafka.Position) error {
 	if pos.Epoch < 0 {
 		return nil
@@ -165,7 +157,6 @@ func fetchError(err error) error {
 	return err
 }
 
-// canceled reports whether err only means that ctx has ended.
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

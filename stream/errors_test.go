@@ -24,16 +24,16 @@ func TestErrorsAreClassified(t *testing.T) {
 
 	live, ended := context.Background(), canceledContext()
 	require.True(t, canceled(ended, context.Canceled))
-	require.False(t, canceled(live, context.Canceled), "somebody else's cancellation")
+	require.False(t, canceled(live, context.Canceled), "another context's cancellation")
 	require.False(t, canceled(ended, kerr.ProducerFenced))
 
 	for _, err := range []error{kerr.SaslAuthenticationFailed, kerr.TopicAuthorizationFailed,
 		kerr.TransactionalIDAuthorizationFailed} {
-		require.Equal(t, Trouble{CausePermission, err.Error(), grantAccess}, TroubleOf(err))
+		require.Equal(t, Failure{CausePermission, err.Error(), grantAccess}, FailureOf(err))
 	}
-	setup := fmt.Errorf("opening: %w", &kafka.SetupError{Remedy: "do that", Err: kerr.UnknownTopicOrPartition})
-	require.Equal(t, Trouble{CauseTopics, setup.Error(), "do that"}, TroubleOf(setup))
-	require.True(t, parks(setup), "it is looked at again at the park interval")
+	setup := fmt.Errorf("opening: %w", &kafka.SetupError{Action: "do that", Err: kerr.UnknownTopicOrPartition})
+	require.Equal(t, Failure{CauseTopics, setup.Error(), "do that"}, FailureOf(setup))
+	require.True(t, parks(setup), "it is retried after the park interval")
 	require.False(t, parks(kerr.UnknownTopicOrPartition))
 }
 

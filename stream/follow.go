@@ -32,14 +32,12 @@ type Follower struct {
 	end context.CancelCauseFunc // of the current session
 }
 
-// followerSession is a session with the partition count of its topic.
 type followerSession struct {
 	*session
 	count int32
 	group sync.WaitGroup // of the followed partitions
 }
 
-// followed is a partition with its goroutine.
 type followed struct {
 	*Partition
 	cancel context.CancelFunc
@@ -65,15 +63,13 @@ func NewFollower(
 	return f
 }
 
-// topicCheckInterval is how often the topic's id and partition count are checked. The client itself may detect a
-// recreated topic late.
-const topicCheckInterval = 3 * time.Second
+const topicCheckInterval = 3 * time.Second // of topic id and partition count: the client may notice a recreation late
 
 // Run blocks until ctx is canceled; it retries after every error.
 func (f *Follower) Run(ctx context.Context) error {
 	again(ctx, f.runOnce, func(err error, in time.Duration) {
-		f.log.Warn("following a topic: all partitions begin again", "topic", f.opts.Input, "error", err,
-			"remedy", remedyOf(err), "in", in)
+		f.log.Warn("following a topic failed; all partitions restart", "topic", f.opts.Input, "error", err,
+			"action", actionOf(err), "retry_in", in)
 		f.setErr(err)
 	})
 	return nil
@@ -95,15 +91,12 @@ func (f *Follower) Err() error {
 	return f.mu.err
 }
 
-// runOnce follows the partitions until an error concerns all of them.
 func (f *Follower) runOnce(ctx context.Context) error {
 	cl, err := f.opts.Kafka.NewClient(f.log,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // they occupy offsets, up to the end of the log
-		// Lost data must be detected, not skipped.
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A resumed partition waits for the fetch in flight.
-		kgo.FetchMaxWait(250*time.Millisecond),
+		kgo.KeepControlRecords(),                    // they occupy offsets, up to the end of the log
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
+		kgo.FetchMaxWait(250*time.Millisecond),      // a resumed partition waits for the fetch in flight
 		kgo.FetchMaxPartitionBytes(followPartitionBytes),
 		kgo.FetchMaxBytes(2*followPartitionBytes),
 	)
@@ -136,7 +129,6 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// begin starts the wanted partitions of a session.
 func (f *Follower) begin(s *followerSession) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,15 +205,14 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, partitio
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-bound.C:
-			return fmt.Errorf("the copy of %s/%d was not closed within %v: does its disk answer?", f.opts.Input, n,
+			return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n,
 				patience)
 		}
 	}
 	return nil
 }
 
-// followPartitionBytes bounds a fetch response per partition.
-const followPartitionBytes = 1 << 20
+const followPartitionBytes = 1 << 20 // bounds a fetch response per partition
 
 // watchTopic ends the session when the topic was recreated or its partition count has changed.
 func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {
@@ -252,7 +243,7 @@ func sameTopic(ctx context.Context, cl *kgo.Client, topic string, id kafka.LogID
 	case kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID} != id:
 		return fmt.Errorf("following %s: %w", topic, kafka.ErrRecreated)
 	case info.Partitions != partitions:
-		return fmt.Errorf("%w: %s has %d, and had %d", errMore, topic, info.Partitions, partitions)
+		return fmt.Errorf("%w: %s has %d, before it had %d", errMore, topic, info.Partitions, partitions)
 	}
 	return nil
 }
@@ -266,7 +257,6 @@ func (f *Follower) Status() ([]PartitionStatus, error) {
 	return s.statuses(), nil
 }
 
-// statuses returns the statuses in partition order.
 func (s *session) statuses() []PartitionStatus {
 	var statuses []PartitionStatus
 	for _, p := range s.partitions() {
@@ -276,7 +266,6 @@ func (s *session) statuses() []PartitionStatus {
 	return statuses
 }
 
-// startOver ends the session; Run starts the next one.
 func (f *Follower) startOver(why error) {
 	f.end(why)
 	f.wake()

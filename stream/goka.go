@@ -34,7 +34,6 @@ import (
 // opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). Interface
 // methods that goka 1.1.17 never calls are not implemented: the interface is embedded, and nil.
 
-// newGoka returns the goka processor of a group.
 func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 	o := g.opts
 	tm := topicManager{cl: cl, timeout: o.Kafka.RequestTimeout}
@@ -69,17 +68,14 @@ func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 	return goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
 }
 
-// tableOf returns the topic of a group's state table.
 func tableOf(group string) string { return string(goka.GroupTable(goka.Group(group))) }
 
-// gokaGroup is goka's sarama.ConsumerGroup.
 type gokaGroup struct {
 	sarama.ConsumerGroup
 	group *group
 }
 
-// Consume returns when ctx ends, or at a failure that a new session would not fix. (goka would wait 5 seconds if it
-// returned at each rebalance.)
+// Consume returns when ctx ends, or at a failure that a new session would not fix: goka waits 5 s after each return.
 func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
 	if len(topics) != 1 {
 		return fmt.Errorf("group %s: one input topic is supported, not %v", g.group.opts.Group, topics)
@@ -90,8 +86,7 @@ func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.Consum
 func (gokaGroup) Errors() <-chan error { return nil } // Consume returns its errors
 func (gokaGroup) Close() error         { return nil }
 
-// gokaDriver makes goka drive a session.
-type gokaDriver struct{ handler sarama.ConsumerGroupHandler }
+type gokaDriver struct{ handler sarama.ConsumerGroupHandler } // makes goka drive a session
 
 func (d gokaDriver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
 func (d gokaDriver) cleanUp(s *session) error { return d.handler.Cleanup(gokaSession{s: s}) }
@@ -106,7 +101,6 @@ func (d gokaDriver) consume(s *session, p *Partition) error {
 	return d.handler.ConsumeClaim(gokaSession{s: s}, c)
 }
 
-// gokaSession is goka's sarama.ConsumerGroupSession.
 type gokaSession struct {
 	sarama.ConsumerGroupSession
 	s *session
@@ -119,7 +113,6 @@ func (g gokaSession) Context() context.Context                  { return g.s.ctx
 func (gokaSession) MarkOffset(string, int32, int64, string)     {} // the worker commits positions
 func (gokaSession) MarkMessage(*sarama.ConsumerMessage, string) {}
 
-// gokaClaim is goka's sarama.ConsumerGroupClaim.
 type gokaClaim struct {
 	sarama.ConsumerGroupClaim
 	p        *Partition
@@ -148,26 +141,23 @@ func (c gokaClaim) offer(ctx context.Context) {
 	}
 }
 
-// partitionCodec is goka's goka.Codec for these messages: the bytes are the partition number.
-type partitionCodec struct{}
+type partitionCodec struct{} // goka's goka.Codec for these messages: the bytes are the partition number
 
 func (partitionCodec) Decode(b []byte) (any, error) {
 	if len(b) != 4 {
-		return nil, fmt.Errorf("stream: a message of %d bytes is none of ours", len(b))
+		return nil, fmt.Errorf("stream: a message of %d bytes is not one of ours", len(b))
 	}
 	return int32(binary.BigEndian.Uint32(b)), nil
 }
 
 func (partitionCodec) Encode(any) ([]byte, error) { return nil, errRefused }
 
-// noConsumer is goka's sarama.Consumer, with which it would recover tables.
-type noConsumer struct{ sarama.Consumer }
+type noConsumer struct{ sarama.Consumer } // goka would recover tables with it
 
 func (noConsumer) HighWaterMarks() map[string]map[int32]int64 { return nil }
 func (noConsumer) Close() error                               { return nil }
 
-// topicManager is goka's goka.TopicManager. It verifies topics and never creates them: `kudos topics apply` does, with
-// the settings that they need.
+// topicManager is goka's goka.TopicManager. It verifies topics and never creates them (`kudos topics apply` does).
 type topicManager struct {
 	cl      *kgo.Client
 	timeout time.Duration
@@ -212,8 +202,7 @@ func (topicManager) GetOffset(string, int32, int64) (int64, error) { return 0, n
 // Close leaves the client to its owner.
 func (topicManager) Close() error { return nil }
 
-// refusingProducer is goka's goka.Producer: output goes through transactions only.
-type refusingProducer struct{}
+type refusingProducer struct{} // goka's goka.Producer: output uses transactions only
 
 var errRefused = errors.New("stream: goka must not produce; output goes through kafka.Txn")
 
@@ -233,8 +222,7 @@ func refused() *goka.Promise {
 
 func (refusingProducer) Close() error { return nil }
 
-// gokaLogger logs goka's lines at debug level: this package logs what matters.
-type gokaLogger struct{ log *slog.Logger }
+type gokaLogger struct{ log *slog.Logger } // at debug level: this package logs what matters
 
 func (l gokaLogger) Print(args ...any)   { l.log.Debug("goka: " + fmt.Sprint(args...)) }
 func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }

@@ -37,10 +37,8 @@ func TestTopicManager(t *testing.T) {
 	}
 }
 
-// Behavior of goka 1.1.17 that this package must work around. Each test pins a trap, so that a goka release that
-// changes it is noticed, and the workaround.
+// Behavior of goka 1.1.17 that this package must work around: each test pins a trap, so that a change in goka shows.
 
-// oneShotGroup is a consumer group whose Consume returns at once.
 type oneShotGroup struct {
 	sarama.ConsumerGroup
 	consumed atomic.Int32
@@ -83,8 +81,7 @@ func TestTrapRunIsOnceOnly(t *testing.T) {
 	require.ErrorContains(t, p.Run(testkit.Context(t)), "Run can only be called once")
 }
 
-// goka waits 5 seconds after each return of Consume: our Consume stays through rebalances (TestMembersComeAndGo would
-// take that long otherwise).
+// goka waits 5 seconds after each return of Consume: ours stays through rebalances (see TestMembersComeAndGo).
 func TestTrapPauseAfterConsume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,8 +93,7 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 	require.EqualValues(t, 1, g.consumed.Load())
 }
 
-// A decode error ends the processor, again after each restart: our messages are this package's own, so they always
-// decode.
+// A decode error ends the processor, again after each restart: our messages are this package's own and always decode.
 func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, newLab(t).worker, nil, nil,
@@ -109,7 +105,7 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int32(1<<20), got)
 	_, err = partitionCodec{}.Decode([]byte("a real message"))
-	require.ErrorContains(t, err, "is none of ours")
+	require.ErrorContains(t, err, "is not one of ours")
 	_, err = partitionCodec{}.Decode(nil)
 	require.Error(t, err)
 	_, err = partitionCodec{}.Encode(1)
@@ -118,7 +114,7 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 
 // goka commits only the largest offset, so a failed message is lost if a later one is marked: here a mark only means
 // that the current message is done, and the Worker keeps the position.
-func TestTrapMarksAreNoPositions(t *testing.T) {
+func TestTrapMarksAreNotPositions(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	s := gokaSession{s: &session{}}
 	s.s.set(0, p)

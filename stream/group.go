@@ -27,8 +27,7 @@ func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *sl
 
 const (
 	groupMetadataMaxAge = 10 * time.Second
-	// groupPartitionBytes bounds a fetch response per partition: its decoded records take several times as much memory,
-	// for each partition of a process.
+	// groupPartitionBytes bounds a fetch response per partition: decoded records take several times as much memory.
 	groupPartitionBytes = 1 << 20
 )
 
@@ -39,23 +38,18 @@ func (g *group) run(ctx context.Context, d driver) error {
 	cl, err := g.opts.Kafka.NewClient(g.log,
 		kgo.ConsumerGroup(g.opts.Group),
 		kgo.ConsumeTopics(g.opts.Input),
-		// Eager; sticky keeps partitions where their local state is.
-		kgo.Balancers(kgo.StickyBalancer()),
+		kgo.Balancers(kgo.StickyBalancer()), // eager; sticky keeps partitions where their local state is
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		// This bounds how long added partitions stay undetected.
-		kgo.MetadataMaxAge(groupMetadataMaxAge),
-		// A revocation waits for the batch in flight.
-		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second),
+		kgo.MetadataMaxAge(groupMetadataMaxAge),                     // bounds how long added partitions stay undetected
+		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second), // a revocation waits for the batch in flight
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// Control records occupy offsets; without them the end of the log would never be reached.
 		kgo.KeepControlRecords(),
-		// Lost data must be detected, not skipped.
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A resumed partition waits for the fetch in flight.
-		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
+		kgo.FetchMaxWait(100*time.Millisecond),      // a resumed partition waits for the fetch in flight
 		kgo.FetchMaxPartitionBytes(groupPartitionBytes),
 		kgo.FetchMaxBytes(2*groupPartitionBytes),
 		kgo.WithPools(&recordPool{}),
@@ -100,7 +94,8 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	}
 	cl.PauseFetchPartitions(s.claims()) // until they are open
 	g.show(s)
-	g.log.Info("partitions assigned", "group", g.opts.Group, "generation", generation, "partitions", partitions)
+	g.log.Info("partitions assigned", "event", "partitions_assigned", "group", g.opts.Group,
+		"generation", generation, "partitions", partitions)
 	go func() {
 		s.run(d)
 		if s.err != nil {
@@ -110,7 +105,6 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	}()
 }
 
-// end ends the session, if there is one, and waits for it.
 func (g *group) end(fail context.CancelCauseFunc) {
 	s := g.show(nil)
 	if s == nil {
@@ -123,7 +117,6 @@ func (g *group) end(fail context.CancelCauseFunc) {
 	}
 }
 
-// startPositions returns the offsets that the client starts to fetch from.
 func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 	s := g.present()
 	if s == nil {
@@ -132,10 +125,9 @@ func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 	return s.start(), nil
 }
 
-// rejoin asks the group for a new assignment.
 func (g *group) rejoin() {
 	if s := g.present(); s != nil {
-		g.log.Warn("asks the group for a new assignment: a partition was fenced, and no rebalance came",
+		g.log.Warn("asking the group for a new assignment: a partition was fenced, and no rebalance followed",
 			"group", g.opts.Group)
 		s.cl.ForceRebalance()
 	}

@@ -19,8 +19,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// A session does not end while the poll loop works with it, so that the client never gets calls about partitions that
-// another member owns.
+// A session does not end while the poll loop works with it, so the client never gets calls about others' partitions.
 func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 1)
@@ -31,7 +30,7 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	letGo := holdPollLoop(t, first)
 	second, _ := c.run(l, quick)
 	testkit.WaitFor(t, "the rebalance", func() bool { return s.ctx.Err() != nil || rebalanceWaits(t) })
-	require.NoError(t, s.ctx.Err(), "the session ends while the poll loop works with it")
+	require.NoError(t, s.ctx.Err(), "the session ended while the poll loop was using it")
 	letGo()
 	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
 }
@@ -43,13 +42,12 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	letGo = sync.OnceFunc(q.mu.Unlock)
 	t.Cleanup(letGo)
 	p.group().wake()
-	testkit.WaitFor(t, "the poll loop to be held", func() bool {
+	testkit.WaitFor(t, "the poll loop to block", func() bool {
 		return len(testkit.Goroutines(t, "kudos/stream.(*poller).controlFlow+")) > 0
 	})
 	return letGo
 }
 
-// rebalanceWaits reports whether a client delays a rebalance.
 func rebalanceWaits(t testing.TB) bool {
 	for _, stack := range testkit.Goroutines(t, "kgo.(*consumer).waitAndAddRebalance") {
 		if strings.Contains(stack, "sync.(*Cond).Wait") {
@@ -60,7 +58,7 @@ func rebalanceWaits(t testing.TB) bool {
 }
 
 // A partition is not fetched before it has opened, neither in the first session nor in a later one.
-func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
+func TestFetchesStartAfterOpen(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
 	begun := make(chan bool, 10)
@@ -78,7 +76,7 @@ func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
 	}
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: kerr.RebalanceInProgress})
 	for range 4 { // two sessions of two
-		require.True(t, <-begun, "paused until it is open")
+		require.True(t, <-begun, "paused until it is opened")
 	}
 	c.Add(input, 5, 5)
 	for n := range int32(2) {
@@ -100,8 +98,7 @@ func (h failingHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.Con
 	return nil
 }
 
-// Regression: an error of ConsumeClaim ended the process with an index out of range, because all goroutines shared one
-// index.
+// Regression: a ConsumeClaim error ended the process with an index out of range: all goroutines shared one index.
 func TestRegressConsumeClaimError(t *testing.T) {
 	t.Parallel()
 	errBroken := errors.New("broken")

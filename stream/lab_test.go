@@ -28,10 +28,9 @@ type lab struct {
 	mu         sync.Mutex
 	partitions map[int32]*labPartition
 	workers    int
-	trouble    []string
+	failure    []string
 }
 
-// labPartition is what a lab keeps and has seen of a partition.
 type labPartition struct {
 	position kafka.Position
 	done     []int64 // offsets of the processed records, in order
@@ -47,7 +46,7 @@ func newLab(t testing.TB) *lab {
 	t.Cleanup(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		require.Empty(t, l.trouble)
+		require.Empty(t, l.failure)
 	})
 	return l
 }
@@ -61,10 +60,9 @@ func newInput(t testing.TB, partitions int32, n int) (*cluster, *lab) {
 
 // complain records an error that fails the test in the end. The caller holds mu.
 func (l *lab) complain(format string, args ...any) {
-	l.trouble = append(l.trouble, fmt.Sprintf(format, args...))
+	l.failure = append(l.failure, fmt.Sprintf(format, args...))
 }
 
-// fakeWorker is a Worker of the lab.
 type fakeWorker struct {
 	lab    *lab
 	a      Assignment
@@ -94,7 +92,7 @@ func (w *fakeWorker) call(name string) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.busy {
-		l.complain("%s of partition %d beside another call", name, w.a.Partition)
+		l.complain("%s of partition %d during another call", name, w.a.Partition)
 	}
 	w.busy = true
 	if p := l.of(w.a.Partition); name != "tick" {
@@ -159,14 +157,14 @@ func (w *fakeWorker) Process(ctx context.Context, b *Batch) error {
 	}
 	if len(b.Records) == 0 {
 		if p.ticks++; b.Next != p.position {
-			l.complain("a tick of partition %d at %v, not %v", n, b.Next, p.position)
+			l.complain("tick of partition %d at %v, not %v", n, b.Next, p.position)
 		}
 		return nil
 	}
 	next := p.position.Offset
 	for _, rec := range b.Records {
 		if rec.Offset < next || rec.Attrs.IsControl() || rec.Partition != n {
-			l.complain("offset %d came to partition %d at offset %d", rec.Offset, n, next)
+			l.complain("offset %d was delivered to partition %d at offset %d", rec.Offset, n, next)
 		}
 		next = rec.Offset + 1
 		p.done = append(p.done, rec.Offset)
@@ -191,7 +189,6 @@ func (l *lab) setPosition(p int32, pos kafka.Position) {
 	l.of(p).position = pos
 }
 
-// at returns a copy of the state of a partition.
 func (l *lab) at(p int32) labPartition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,10 +200,8 @@ func (l *lab) at(p int32) labPartition {
 
 func (l *lab) position(p int32) kafka.Position { return l.at(p).position }
 
-// processed returns the offsets that have been processed.
 func (l *lab) processed(p int32) []int64 { return l.at(p).done }
 
-// count returns how often a method was called on a partition's workers.
 func (l *lab) count(p int32, name string) int {
 	return len(slices.DeleteFunc(l.at(p).calls, func(call string) bool { return call != name }))
 }
@@ -242,7 +237,6 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 
-// partition returns a partition of the current session, or nil.
 func (p *Processor) partition(n int32) *Partition {
 	if s := p.session(); s != nil {
 		return s.partitions()[n]
@@ -250,7 +244,6 @@ func (p *Processor) partition(n int32) *Partition {
 	return nil
 }
 
-// session returns the current session, or nil.
 func (p *Processor) session() *session {
 	if g := p.group(); g != nil {
 		return g.present()

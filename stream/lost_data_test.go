@@ -20,26 +20,26 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
 	require.NoError(t, c.DeleteRecords(input, 0, 6))
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	l.fence = func(_ context.Context, w *fakeWorker) error {
-		if w.a.Partition == 0 && mended.Load() {
+		if w.a.Partition == 0 && repaired.Load() {
 			l.setPosition(0, kafka.Position{Offset: 6, Epoch: -1})
 		}
 		return nil
 	}
-	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossRemedy = "accept the loss" })
+	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossAction = "accept the loss" })
 	l.waitProcessed(1, offsets(0, 10))
 	var parked error // until the next retry, which opens it again
-	testkit.WaitFor(t, "the park", func() bool {
+	testkit.WaitFor(t, "the partition to park", func() bool {
 		parked = p.Ready()
 		return parked != nil && strings.Contains(parked.Error(), "parked")
 	})
 	require.ErrorContains(t, parked, "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
-	require.ErrorContains(t, parked, "remedy: accept the loss")
+	require.ErrorContains(t, parked, "action: accept the loss")
 	fences := l.count(0, "Fence")
-	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
+	testkit.WaitFor(t, "more retries", func() bool { return l.count(0, "Fence") >= fences+2 })
 	require.Empty(t, l.processed(0))
-	mended.Store(true)
+	repaired.Store(true)
 	l.waitProcessed(0, offsets(6, 10))
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
@@ -59,7 +59,7 @@ func (c *cluster) losingData(end int64) *atomic.Bool {
 
 func waitLost(t *testing.T, p *Processor) {
 	t.Helper()
-	testkit.WaitFor(t, "the park", func() bool {
+	testkit.WaitFor(t, "the partition to park", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "data was lost by an unclean leader election")
 	})
@@ -76,15 +76,14 @@ func TestLostDataParks(t *testing.T) {
 	l.waitProcessed(1, offsets(0, 10))
 	waitLost(t, p)
 	fences := l.count(0, "Fence")
-	testkit.WaitFor(t, "looks that find it lost still", func() bool { return l.count(0, "Fence") >= fences+3 })
+	testkit.WaitFor(t, "retries while the data is still lost", func() bool { return l.count(0, "Fence") >= fences+3 })
 	c.Produce(testkit.Records(input, 0, 10, 3)...)
-	require.Empty(t, l.processed(0), "neither what is behind the loss nor what came later")
+	require.Empty(t, l.processed(0), "neither records after the loss nor newer ones")
 	lost.Store(false)
 	l.waitProcessed(0, offsets(8, 13))
 }
 
-// The client detects the loss when the leader changes. Its position is then the end of the remaining log, not the one
-// that it believes it has.
+// On a leader change, the client detects the loss. Its position is then the end of the remaining log, not the old one.
 func TestDataLostWhileConsuming(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
@@ -103,7 +102,7 @@ func TestDataLostWhileConsuming(t *testing.T) {
 	require.Equal(t, offsets(0, 10), l.processed(0))
 	lost.Store(false)
 	l.waitProcessed(0, offsets(0, 13))
-	require.NotContains(t, p.partition(0).Status().Reason, "came after", "nothing was offered twice")
+	require.NotContains(t, p.partition(0).Status().Reason, "arrived after", "no record was delivered twice")
 }
 
 // Regression: reading to the end of a log ended where the first fetch said that the log ends. The high watermark of a
@@ -111,7 +110,7 @@ func TestDataLostWhileConsuming(t *testing.T) {
 func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 	t.Parallel()
 	for name, shape := range testkit.StaleShapes {
-		for at, upTo := range map[string]int64{"at the start": 0, "in between": 1} {
+		for at, upTo := range map[string]int64{"at the start": 0, "in the middle": 1} {
 			t.Run(name+", stale "+at, func(t *testing.T) {
 				c := newCluster(t)
 				c.Topic(testkit.Table, 1)
@@ -132,7 +131,7 @@ func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 						chunks = append(chunks, chunk)
 						return chunk.Next < chunk.End, nil
 					}))
-				require.Equal(t, end, chunks[0].End, "from the first chunk on")
+				require.Equal(t, end, chunks[0].End, "already in the first chunk")
 				require.Equal(t, end, chunks[len(chunks)-1].Next)
 
 				leader.Answers.Store(2)
@@ -143,7 +142,7 @@ func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 					have = content(t, s)
 					return nil
 				}, nil))
-				require.Equal(t, shape.Want, have, "when it is ready, all is there")
+				require.Equal(t, shape.Want, have, "once ready, it is complete")
 			})
 		}
 	}
@@ -156,10 +155,10 @@ func TestRegressStandbyEndsAtListOffsets(t *testing.T) {
 	c.Fill(testkit.Table, 1, 5)
 	leader := c.StaleLeader(0, 1<<40)
 	s, copies := c.standbyOf(t.TempDir())
-	testkit.WaitFor(t, "the stale leader to be asked again", func() bool { return leader.Answers.Load() < 1<<40-2 })
+	testkit.WaitFor(t, "more requests to the stale leader", func() bool { return leader.Answers.Load() < 1<<40-2 })
 	require.Equal(t, []string{standbyOpening}, s.states())
 	leader.Answers.Store(0)
-	testkit.WaitFor(t, "the end", s.follows)
+	testkit.WaitFor(t, "the replica to follow", s.follows)
 	offset, _ := copies.Get(testkit.Table, 0).Offset()
 	require.EqualValues(t, 4, offset)
 }

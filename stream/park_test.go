@@ -37,28 +37,28 @@ func set(p *atomic.Pointer[error], err error) {
 	p.Store(&err)
 }
 
-func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
+func TestParkedPartitionDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
-	var trouble atomic.Pointer[error]
-	set(&trouble, Park(CauseTopics, "turn it off and on again", "the %s is full", "basket"))
-	l.process = failing(&trouble)
+	var failure atomic.Pointer[error]
+	set(&failure, Park(CauseTopics, "turn it off and on again", "the %s is full", "basket"))
+	l.process = failing(&failure)
 	const stallTimeout = 2 * time.Second
 	p, _ := c.run(l, func(o *ProcessorOptions) {
-		o.LossRemedy = "accept the loss" // must not be shown: nothing is lost
+		o.LossAction = "accept the loss" // must not be shown: nothing is lost
 		o.watchInterval, o.stallTimeout = 10*time.Millisecond, stallTimeout
-		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
+		o.stalled = func(why string) { t.Errorf("neither partition is stalled: %s", why) }
 	})
 	l.waitProcessed(1, offsets(0, 10))
-	testkit.WaitFor(t, "the park", func() bool {
+	testkit.WaitFor(t, "the partition to park", func() bool {
 		return l.count(0, "Process") > 0 && p.partition(0).Status().State == StateParked
 	})
 	require.EqualError(t, p.Ready(),
-		"group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
+		"group group: input/0 parked: the basket is full (action: turn it off and on again)")
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	require.Equal(t, StateParked, statuses[0].State)
-	require.Equal(t, Trouble{CauseTopics, "the basket is full", "turn it off and on again"}, statuses[0].Trouble)
+	require.Equal(t, Failure{CauseTopics, "the basket is full", "turn it off and on again"}, statuses[0].Failure)
 	got := testkit.Gauges(t, NewCollector(p))
 	require.EqualValues(t, 1, got["kudos_parked_partitions topics group"])
 	require.Contains(t, got, "kudos_parked_partitions loss group")
@@ -66,24 +66,23 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	require.Equal(t, StateRunning, statuses[1].State)
 
 	// It is retried again and again; what arrives meanwhile waits in Kafka.
-	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
+	testkit.WaitFor(t, "more retries", func() bool { return l.count(0, "Fence") >= 3 })
 	c.Add(input, 10, 10)
 	l.waitProcessed(1, offsets(0, 20))
 	require.Empty(t, l.processed(0))
 	require.Error(t, p.Ready())
-	require.Equal(t, 1, l.count(1, "Fence"), "the other partition does not notice")
-	testkit.WaitFor(t, "the lag of what is not read", func() bool {
+	require.Equal(t, 1, l.count(1, "Fence"), "the other partition is not affected")
+	testkit.WaitFor(t, "the lag of unread records", func() bool {
 		statuses, err := p.Status()
 		return err == nil && statuses[0].Lag == 20 && statuses[0].Stands > stallTimeout
 	})
 
-	set(&trouble, nil)
+	set(&failure, nil)
 	l.waitProcessed(0, offsets(0, 20))
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// After a ParkError a partition is retried at the park interval; after other errors with growing delays up to it. Each
-// retry starts with Close and Fence.
+// After a ParkError a partition is retried at the park interval, else with growing delays up to it, by Close and Fence.
 func TestParkIntervalAndBackoff(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -97,12 +96,12 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, l := newInput(t, 1, 1)
-			var trouble atomic.Pointer[error]
-			set(&trouble, tc.err)
-			l.process = failing(&trouble)
+			var failure atomic.Pointer[error]
+			set(&failure, tc.err)
+			l.process = failing(&failure)
 			c.run(l, func(o *ProcessorOptions) { o.ParkInterval = 300 * time.Millisecond })
-			testkit.WaitFor(t, "the looks", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
-			set(&trouble, nil)
+			testkit.WaitFor(t, "the retries", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
+			set(&failure, nil)
 			l.waitProcessed(0, offsets(0, 1))
 			seen := l.at(0)
 			calls, times := seen.calls, seen.times
@@ -117,7 +116,7 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 				require.Equal(t, "Close", calls[i-1], "%v", calls)
 				require.Equal(t, "Open", calls[i+1], "%v", calls)
 				if looks < len(tc.want) {
-					require.GreaterOrEqual(t, times[i].Sub(failed), tc.want[looks], "look %d", looks)
+					require.GreaterOrEqual(t, times[i].Sub(failed), tc.want[looks], "retry %d", looks)
 				}
 				looks++
 			}
@@ -125,12 +124,13 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 	}
 }
 
-func TestReopenReadsThePositionAnew(t *testing.T) {
+func TestReopenReadsThePositionAgain(t *testing.T) {
 	t.Parallel()
-	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "behind the end": 50} {
+	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "past the end": 50} {
 		t.Run(name, func(t *testing.T) {
 			c, l := newInput(t, 1, 20)
 			var moved atomic.Bool
+			produced := make(chan struct{}) // no position is past the end of the log
 			p, stop := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
 			l.waitProcessed(0, offsets(0, 20))
 			l.mu.Lock()
@@ -139,11 +139,13 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 				if len(b.Records) == 0 || moved.Swap(true) {
 					return nil
 				}
+				<-produced
 				l.setPosition(0, kafka.Position{Offset: to, Epoch: -1})
 				return Reopen("somebody moved it")
 			}
 			l.mu.Unlock()
 			c.Produce(testkit.Records(input, 0, 20, 30)...)
+			close(produced)
 			testkit.WaitFor(t, "the move", moved.Load)
 			c.Produce(testkit.Records(input, 0, 50, 5)...)
 			l.waitProcessed(0, offsets(to, 55)) // the lab rejects anything stale
@@ -151,7 +153,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 			testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 			partition := p.partition(0)
 			stop()
-			require.Zero(t, partition.failures, "a reopening is no failure")
+			require.Zero(t, partition.failures, "reopening is not a failure")
 		})
 	}
 }
@@ -160,13 +162,13 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 func TestFencedPartitionIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
-	var trouble atomic.Pointer[error]
-	set(&trouble, fmt.Errorf("committing: %w: %w", kafka.ErrFenced, kerr.ProducerFenced))
+	var failure atomic.Pointer[error]
+	set(&failure, fmt.Errorf("committing: %w: %w", kafka.ErrFenced, kerr.ProducerFenced))
 	l.process = func(ctx context.Context, w *fakeWorker, b *Batch) error {
 		if len(b.Records) == 0 {
 			return nil // a slow broker: a tick comes before the first batch
 		}
-		return failing(&trouble)(ctx, w, b)
+		return failing(&failure)(ctx, w, b)
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.SessionTimeout = 2 * time.Second })
 	testkit.WaitFor(t, "the fencing", func() bool {
@@ -179,15 +181,15 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	require.Equal(t, StateFenced, session.Status().State)
 	l.waitProcessed(1, offsets(0, 10))
 
-	set(&trouble, nil)
+	set(&failure, nil)
 	l.waitProcessed(0, offsets(0, 10))
-	require.NotSame(t, session, p.partition(0), "by a new assignment")
+	require.NotSame(t, session, p.partition(0), "it was assigned again")
 	seen := l.at(0)
 	calls, times := seen.calls, seen.times
 	first := slices.Index(calls, "Process") - 2 // a session may be lost before it
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7],
 		"the second Close is the session's end")
-	require.GreaterOrEqual(t, times[first+5].Sub(times[first+3]), 4*time.Second, "a rebalance is waited for first")
+	require.GreaterOrEqual(t, times[first+5].Sub(times[first+3]), 4*time.Second, "it waits for a rebalance first")
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
@@ -200,24 +202,23 @@ func TestFailedFenceParks(t *testing.T) {
 	var failures atomic.Int32
 	l.fence = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 && failures.Add(1) <= 3 {
-			return errors.New("the coordinator is away")
+			return errors.New("the coordinator is unavailable")
 		}
 		return nil
 	}
 	reasons := map[string]bool{}
 	p, _ := c.run(l, nil)
-	testkit.WaitFor(t, "its records", func() bool {
+	testkit.WaitFor(t, "its records to be processed", func() bool {
 		if s, err := p.Status(); err == nil && s[0].State == StateParked {
 			reasons[s[0].Reason] = true
 		}
 		return len(l.processed(0)) == 3
 	})
 	require.Equal(t, offsets(7, 10), l.processed(0))
-	require.Subset(t, []string{"the coordinator is away"}, slices.Collect(maps.Keys(reasons)))
+	require.Subset(t, []string{"the coordinator is unavailable"}, slices.Collect(maps.Keys(reasons)))
 	l.waitProcessed(1, offsets(0, 10))
 }
 
-// Transient broker errors do not park the partition.
 func TestFetchErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))

@@ -45,8 +45,7 @@ type Assignment struct {
 	// Log identifies the topic, and Partitions is its partition count; set by a Follower.
 	Log        kafka.LogID
 	Partitions int32
-	// Opening reports the progress of an Open that reads the partition itself.
-	Opening func(next, end int64)
+	Opening    func(next, end int64) // reports the progress of an Open that reads the partition itself
 }
 
 // Batch holds the records that arrived while the previous batch was processed, up to MaxBatch. A batch without records
@@ -57,10 +56,8 @@ type Batch struct {
 	// Records are in offset order, without control records. Offsets may have holes. The worker owns the records until
 	// Process returns; it may keep their keys and values.
 	Records []*kgo.Record
-	// Next is the position after the batch.
-	Next kafka.Position
-	// Reached, in a tick, is the position after everything fetched: there may be control records after Next. In other
-	// batches it is Next.
+	Next    kafka.Position // the position after the batch
+	// Reached is Next or, in a tick, the position after everything fetched: there may be control records after Next.
 	Reached kafka.Position
 }
 
@@ -72,8 +69,7 @@ const (
 	StateFenced   = "fenced" // owned by another process; waits for a new assignment
 )
 
-// Partition follows one partition of a topic: it opens its worker, passes it one batch after another, and decides what
-// an error means.
+// Partition follows one partition of a topic: it opens its worker, passes it batches, and decides what an error means.
 //
 //	starting ─► open: fence, state, position ─► running ─┬─ error ─► parked ─► open, after the park interval or sooner
 //	                                                     └─ fenced, until the next assignment
@@ -97,15 +93,14 @@ type Partition struct {
 	mu struct {
 		sync.Mutex
 		state   string
-		trouble Trouble
+		failure Failure
 		// lastFailure is why the partition was parked last, until a batch or tick succeeds:
 		// reopening alone must not clear a failure that only Process can detect.
-		lastFailure Trouble
+		lastFailure Failure
 		since       time.Time
 		position    kafka.Position
-		// movedAt is when the position last moved, or a tick found no lag.
-		movedAt  time.Time
-		inFlight int // records that the worker processes
+		movedAt     time.Time // when the position last moved, or a tick found no lag
+		inFlight    int       // records that the worker processes
 	}
 }
 
@@ -133,9 +128,8 @@ func newPartition(
 	return p
 }
 
-// Step does the next piece of work, and reports whether there was any. It returns no error: a failure of one partition
-// must not stop the others. It starts nothing after ctx is canceled; a batch in flight may finish within the shutdown
-// timeout.
+// Step does the next work, and reports whether there was any. It returns no error: one partition's failure must not
+// stop the others. It starts nothing after ctx is canceled; a batch in flight may finish within the shutdown timeout.
 func (p *Partition) Step(ctx context.Context) (worked bool) {
 	switch state := p.state(); {
 	case ctx.Err() != nil, state != StateRunning && time.Now().Before(p.retryAt):
@@ -165,7 +159,7 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 		p.log.Warn("gave up the batch in flight at the end of the session; the next owner processes it", "error", err)
 		p.worker.Close()
 	case errors.Is(err, errReopen):
-		p.log.Info("opening the partition again", "why", err)
+		p.log.Info("opening the partition again", "error", err)
 		p.worker.Close()
 		p.open(work)
 	default:
@@ -185,7 +179,6 @@ func (p *Partition) Wait(ctx context.Context) {
 	}
 }
 
-// open fences, reads state and position, and starts fetching.
 func (p *Partition) open(ctx context.Context) {
 	defer p.first.Do(func() { close(p.opened) })
 	position, err := p.establish(ctx)
@@ -199,16 +192,15 @@ func (p *Partition) open(ctx context.Context) {
 	p.lastDone = time.Now()
 	p.mu.Lock()
 	if p.mu.state == StateParked {
-		p.mu.lastFailure = p.mu.trouble
+		p.mu.lastFailure = p.mu.failure
 	}
-	p.setState(StateRunning, Trouble{})
+	p.setState(StateRunning, Failure{})
 	p.mu.position, p.mu.inFlight = position, 0
 	p.mu.Unlock()
-	p.log.Info("partition is running", "offset", position.Offset) // benchmarks count from here (package bench)
+	p.log.Info("partition is running", "event", "partition_running", "offset", position.Offset) // read by package bench
 	p.queue.open(position)
 }
 
-// opening records the progress of Open.
 func (p *Partition) opening(next, end int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,7 +241,6 @@ func (p *Partition) next() (*Batch, error) {
 		Reached: reached}, nil
 }
 
-// worked records that a batch succeeded.
 func (p *Partition) worked(b *Batch) {
 	p.failures = 0
 	p.mu.Lock()
@@ -258,9 +249,9 @@ func (p *Partition) worked(b *Batch) {
 		p.mu.movedAt = time.Now()
 	}
 	p.mu.position, p.mu.inFlight = b.Next, 0
-	if p.mu.lastFailure != (Trouble{}) {
+	if p.mu.lastFailure != (Failure{}) {
 		p.log.Info("partition resumes", "offset", b.Next.Offset)
-		p.mu.lastFailure = Trouble{}
+		p.mu.lastFailure = Failure{}
 		p.mu.since = time.Now()
 	}
 	p.mu.Unlock()
@@ -283,26 +274,25 @@ func (p *Partition) fail(err error) {
 	defer p.mu.Unlock()
 	p.mu.inFlight = 0
 	if errors.Is(err, kafka.ErrFenced) {
-		p.log.Warn("gave the partition up", "error", err)
+		p.log.Warn("gave up the partition", "event", "partition_fenced", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
-		p.setState(StateFenced, Trouble{Reason: err.Error()})
+		p.setState(StateFenced, Failure{Reason: err.Error()})
 		return
 	}
-	why := TroubleOf(err)
+	why := FailureOf(err)
 	if why.Cause == CauseLoss {
-		why.Remedy = cmp.Or(p.opts.LossRemedy, why.Remedy)
+		why.Action = cmp.Or(p.opts.LossAction, why.Action)
 	}
 	p.retryAt = time.Now().Add(p.backoff(parks(err)))
-	if p.mu.trouble.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
+	if p.mu.failure.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
 		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason,
-			"remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(p.retryAt).Round(time.Millisecond))
+			"action", cmp.Or(why.Action, byItself), "retry_in", time.Until(p.retryAt).Round(time.Millisecond))
 	}
 	p.setState(StateParked, why)
 }
 
-// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group has removed an unavailable
-// member. If none comes, nobody took the partition (a transaction timeout fences too), and it asks the group for a new
-// assignment.
+// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group removed an unavailable member. If
+// none comes, nobody took the partition (a transaction timeout fences too), and it asks for a new assignment.
 func (p *Partition) rejoinAfter() time.Duration { return 2 * p.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond
@@ -317,11 +307,11 @@ func (p *Partition) backoff(park bool) time.Duration {
 }
 
 // setState is called with mu held.
-func (p *Partition) setState(state string, why Trouble) {
-	if p.mu.state != state || p.mu.trouble.Reason != why.Reason {
+func (p *Partition) setState(state string, why Failure) {
+	if p.mu.state != state || p.mu.failure.Reason != why.Reason {
 		p.mu.since = time.Now()
 	}
-	p.mu.state, p.mu.trouble = state, why
+	p.mu.state, p.mu.failure = state, why
 }
 
 func (p *Partition) state() string {
@@ -330,7 +320,6 @@ func (p *Partition) state() string {
 	return p.mu.state
 }
 
-// run steps until ctx ends.
 func (p *Partition) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !p.Step(ctx) {
@@ -359,8 +348,7 @@ func (p *Partition) Flow() (fetch bool, moved *kafka.Position) {
 	return !paused, moved
 }
 
-// selfDriven is the poll loop of NewPartition, whose caller polls without being asked.
-type selfDriven struct{ ask func() }
+type selfDriven struct{ ask func() } // the poll loop of NewPartition, whose caller polls without being asked
 
 func (selfDriven) wake()           {}
 func (selfDriven) capacityFreed()  {}

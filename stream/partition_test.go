@@ -30,16 +30,14 @@ func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 	return p
 }
 
-// countingLoop is a poll loop that only counts.
-type countingLoop struct{ wakes, rooms, rejoins, restarts atomic.Int64 }
+type countingLoop struct{ wakes, freed, rejoins, restarts atomic.Int64 }
 
 func (l *countingLoop) wake()           { l.wakes.Add(1) }
-func (l *countingLoop) capacityFreed()  { l.rooms.Add(1) }
+func (l *countingLoop) capacityFreed()  { l.freed.Add(1) }
 func (l *countingLoop) rejoin()         { l.rejoins.Add(1) }
 func (l *countingLoop) startOver(error) { l.restarts.Add(1) }
 
-// forgetful is a leader that knows no epoch, which proves nothing.
-type forgetful struct{}
+type forgetful struct{} // a leader that knows no epoch, which proves nothing
 
 func (forgetful) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
 	return refusal.EpochEnd(req, -1), nil
@@ -54,7 +52,7 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 		SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
 	a := Assignment{Topic: input}
 	p = newPartition(a, l.worker, opts, forgetful{}, loop, testkit.Log())
-	require.EqualValues(t, -1, p.Status().Position.Offset, "not known before it is opened")
+	require.EqualValues(t, -1, p.Status().Position.Offset, "unknown until it is opened")
 	require.EqualValues(t, -1, p.settled().Offset)
 	require.True(t, p.Step(t.Context()), "it opens")
 	require.Equal(t, offset, p.Status().Position.Offset)
@@ -62,13 +60,13 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	require.False(t, p.Step(t.Context()))
 	paused, changed, seek := p.queue.flow(time.Now(), 4)
 	require.False(t, paused)
-	require.True(t, changed, "it begins to be fetched")
+	require.True(t, changed, "fetching starts")
 	p.queue.seekConfirmed(*seek)
 	return p, loop, l, handed
 }
 
 // The memory of a processed batch is reused, and no pending record is lost or mixed up.
-func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
+func TestBatchMemoryIsReused(t *testing.T) {
 	p, _, l, _ := opened(t, 5)
 	offset := int64(5)
 	deliver := func() { p.Deliver(fetchOf(offset, nil, fmt.Sprint(offset))); offset++ }
@@ -89,7 +87,7 @@ func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 		if !p.Step(t.Context()) {
 			continue
 		}
-		require.Nil(t, memory[0], "nobody has it any more")
+		require.Nil(t, memory[0], "no longer referenced")
 		require.Equal(t, cap(memory), cap(p.queue.spare))
 	}
 	require.Greater(t, len(got), 20)
@@ -99,7 +97,7 @@ func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 }
 
 // One poll may bring records after a loss, and behind them the notice of it.
-func TestALossComesBeforeTheRecordsAfterIt(t *testing.T) {
+func TestDataLossIsHandledBeforeLaterRecords(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	p.Deliver(fetchOf(5, nil, "a"))
 	require.True(t, p.Step(t.Context()))
@@ -112,7 +110,7 @@ func TestALossComesBeforeTheRecordsAfterIt(t *testing.T) {
 	require.Len(t, *handed, 1)
 }
 
-func TestBatchesComeOneAfterTheOther(t *testing.T) {
+func TestBatchesArriveInOrder(t *testing.T) {
 	p, _, l, _ := opened(t, 5)
 	var batches []Batch
 	var status PartitionStatus
@@ -126,7 +124,7 @@ func TestBatchesComeOneAfterTheOther(t *testing.T) {
 	require.Len(t, batches[0].Records, 2)
 	require.Equal(t, kafka.Position{Offset: 7, Epoch: 3}, batches[0].Next)
 	require.Equal(t, "input/0 running", status.String())
-	require.EqualValues(t, 4, status.Lag, "two in hand, one waits, and one more by the last stable offset")
+	require.EqualValues(t, 4, status.Lag, "two in flight, one queued, one more below the last stable offset")
 	require.EqualValues(t, 9, p.queue.end())
 	require.True(t, p.Step(t.Context()))
 	require.Equal(t, kafka.Position{Offset: 8, Epoch: 3}, batches[1].Next)
@@ -135,11 +133,10 @@ func TestBatchesComeOneAfterTheOther(t *testing.T) {
 	require.True(t, p.Step(t.Context()))
 	require.Empty(t, batches[2].Records, "a tick")
 	require.Equal(t, kafka.Position{Offset: 8, Epoch: 3}, batches[2].Next)
-	require.False(t, p.Step(t.Context()), "one")
+	require.False(t, p.Step(t.Context()), "only one tick")
 }
 
-// After the end of the session, neither a batch nor an opening starts.
-func TestNothingIsBegunAfterTheEnd(t *testing.T) {
+func TestNothingStartsAfterShutdown(t *testing.T) {
 	p, _, l, handed := opened(t, 5)
 	p.Deliver(fetchOf(5, nil, "a"))
 	require.False(t, p.Step(canceledContext()))
@@ -151,7 +148,7 @@ func TestNothingIsBegunAfterTheEnd(t *testing.T) {
 	require.Equal(t, calls, l.at(0).calls)
 }
 
-func TestWhatIsStaleIsDropped(t *testing.T) {
+func TestStaleListsAreDropped(t *testing.T) {
 	p, loop, l, _ := opened(t, 5)
 	l.process = func(context.Context, *fakeWorker, *Batch) error { return Reopen("for a test") }
 	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
@@ -159,21 +156,21 @@ func TestWhatIsStaleIsDropped(t *testing.T) {
 	require.True(t, p.Step(t.Context()))
 	require.EqualValues(t, 2, p.Status().Position.Offset)
 	l.process = nil
-	require.False(t, p.Step(t.Context()), "what waited is dropped")
+	require.False(t, p.Step(t.Context()), "queued records are dropped")
 	seek := func() *kafka.Position { _, _, seek := p.queue.flow(time.Now(), 4); return seek }
 	at := kafka.Position{Offset: 2, Epoch: 1}
 	require.Equal(t, &at, seek())
 	p.Deliver(fetchOf(7, nil, "c"))
-	require.False(t, p.Step(t.Context()), "what arrives before the seek is dropped")
+	require.False(t, p.Step(t.Context()), "records that arrive before the seek are dropped")
 	p.Deliver(fetchOf(7, kerr.OffsetOutOfRange))
 	require.False(t, p.Step(t.Context()))
-	require.Equal(t, StateRunning, p.Status().State, "nor does an error at the old position count")
-	require.NotNil(t, seek(), "asked for until it is done")
+	require.Equal(t, StateRunning, p.Status().State, "an error at the old position does not count")
+	require.NotNil(t, seek(), "requested until it is confirmed")
 	wakes := loop.wakes.Load()
 	p.Step(t.Context())
-	require.Greater(t, loop.wakes.Load(), wakes, "and the poll loop is reminded")
+	require.Greater(t, loop.wakes.Load(), wakes, "the poll loop is woken")
 	p.queue.seekConfirmed(kafka.Position{Offset: 99})
-	require.Equal(t, &at, seek(), "somewhere else is not there")
+	require.Equal(t, &at, seek(), "another position does not confirm it")
 	p.queue.seekConfirmed(at)
 	require.Nil(t, seek())
 	p.Deliver(fetchOf(2, nil, "x"))
@@ -198,7 +195,7 @@ func TestOffsetsDoNotGoBack(t *testing.T) {
 	p.Deliver(fetchOf(8, nil, "d"))
 	require.True(t, p.Step(t.Context()))
 	require.Equal(t, StateParked, p.Status().State)
-	require.Equal(t, "offset 7 came after offset 7 had been read", p.Status().Reason)
+	require.Equal(t, "offset 7 arrived after offset 7 had been read", p.Status().Reason)
 	require.Empty(t, *handed)
 }
 
@@ -221,7 +218,7 @@ func TestFlow(t *testing.T) {
 	p.queue.nudgeAt = time.Time{} // this test is not about the nudge after the first seek
 	is(true, false, now.Add(holdPoll))
 	_, full = p.queue.capacity(4)
-	require.False(t, full, "paused, it gets no more whatever the others do")
+	require.False(t, full, "while paused, it gets no more, whatever the others do")
 	for range 3 {
 		step()
 		is(true, false, now.Add(holdPoll)) // 6, 4, 2 are pending
@@ -250,8 +247,7 @@ func TestFlow(t *testing.T) {
 	is(true, false, now)
 }
 
-// A single hot partition may use the whole bound; the more others have pending, the less it gets, down to an equal
-// share.
+// A single hot partition may use the whole bound; the more others have pending, the less, down to an equal share.
 func TestQuotas(t *testing.T) {
 	partitions := map[int32]*Partition{}
 	for n := range int32(4) {
@@ -263,10 +259,10 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, map[int32]int{0: 10, 1: 10, 2: 16, 3: 10}, of(8))
 	partitions[0].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
 	require.Equal(t, map[int32]int{0: 10, 1: 4, 2: 6, 3: 4}, of(8))
-	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, of(1), "never nothing")
+	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, of(1), "never zero")
 }
 
-func TestAFencedPartitionAsksForANewAssignment(t *testing.T) {
+func TestFencedPartitionRequestsANewAssignment(t *testing.T) {
 	p, loop, _, _ := opened(t, 0)
 	p.fail(kafka.ErrFenced)
 	require.False(t, p.Step(t.Context()))
@@ -289,18 +285,18 @@ func TestSettledPosition(t *testing.T) {
 	first.Records[1].Attrs = control
 	first.LastStableOffset = 7
 	p.Deliver(first)
-	require.EqualValues(t, 5, p.settled().Offset, "work is left")
-	require.EqualValues(t, 1, p.Status().Lag, "the marker is none")
+	require.EqualValues(t, 5, p.settled().Offset, "a record is still queued")
+	require.EqualValues(t, 1, p.Status().Lag, "the marker is not lag")
 	require.True(t, p.Step(t.Context()))
 	require.Len(t, (*handed)[0].Records, 1)
-	require.EqualValues(t, 7, (*handed)[0].Next.Offset, "the marker behind it is covered")
+	require.EqualValues(t, 7, (*handed)[0].Next.Offset, "the marker after it is covered")
 	require.EqualValues(t, 7, p.settled().Offset)
 
 	late := fetchOf(7, nil, "marker")
 	late.Records[0].Attrs = control
 	late.LastStableOffset = 8
 	p.Deliver(late)
-	require.EqualValues(t, 7, p.Status().Position.Offset, "nothing was worked off")
+	require.EqualValues(t, 7, p.Status().Position.Offset, "nothing was processed")
 	require.EqualValues(t, 8, p.settled().Offset)
 	require.Zero(t, p.Status().Lag)
 }
@@ -327,27 +323,27 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	q := p.queue
 	moved := time.Now() // opened did it by now
 	_, changed, _ := q.flow(moved.Add(2*nudgeAfter), 4)
-	require.True(t, changed, "the reminder of the first seek")
+	require.True(t, changed, "the nudge after the first seek")
 	// opened, not confirmed yet, nudged
 	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 })
 
 	q.open(kafka.Position{Offset: 5, Epoch: 1})
 	_, changed, seek := q.flow(time.Now(), 4)
 	require.NotNil(t, seek)
-	require.False(t, changed, "nothing to be reminded of: the client has not moved yet")
+	require.False(t, changed, "no nudge: the client has not moved yet")
 	wakes := loop.wakes.Load()
 	before := time.Now()
 	q.seekConfirmed(*seek)
 	_, changed, _ = q.flow(before.Add(nudgeAfter/2), 4)
 	require.False(t, changed, "too soon")
-	testkit.WaitFor(t, "the poll loop to come round for it", func() bool { return loop.wakes.Load() > wakes })
+	testkit.WaitFor(t, "the poll loop to be woken", func() bool { return loop.wakes.Load() > wakes })
 	require.GreaterOrEqual(t, time.Since(before), nudgeAfter)
 	paused, changed, seek := q.flow(time.Now(), 4)
 	require.True(t, changed)
 	require.False(t, paused, "it is told to resume")
 	require.Nil(t, seek)
 	_, changed, _ = q.flow(time.Now(), 4)
-	require.False(t, changed, "once")
+	require.False(t, changed, "only once")
 }
 
 // Reopening alone does not clear a failure that only Process can detect: the status shows it, with the time of the
@@ -356,25 +352,25 @@ func TestReopeningDoesNotClearAFailure(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	var log bytes.Buffer
 	p.log = slog.New(slog.NewTextHandler(&log, nil))
-	trouble := Park(CauseState, "do this", "it is broken")
-	p.fail(trouble)
+	failure := Park(CauseState, "do this", "it is broken")
+	p.fail(failure)
 	first := p.Status()
-	require.Equal(t, "input/0 parked: it is broken (remedy: do this)", first.String())
+	require.Equal(t, "input/0 parked: it is broken (action: do this)", first.String())
 	for range 2 {
-		require.False(t, p.Step(t.Context()), "not before the park interval is over")
+		require.False(t, p.Step(t.Context()), "not before the park interval has passed")
 		p.retryAt = time.Now()
 		require.True(t, p.Step(t.Context()))
 		require.Equal(t, StateRunning, p.state())
 		require.Equal(t, first.String(), p.Status().String())
-		p.fail(trouble)
+		p.fail(failure)
 		require.Equal(t, first.Reason, p.Status().Reason)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "partition is parked"), log.String())
 	since := p.Status().Since
-	p.fail(trouble)
-	require.Equal(t, since, p.Status().Since, "the same trouble lasts")
+	p.fail(failure)
+	require.Equal(t, since, p.Status().Since, "the same failure continues")
 	p.fail(Park(CauseState, "do that", "it is worse"))
-	require.Less(t, since, p.Status().Since, "another begins")
+	require.Less(t, since, p.Status().Since, "another failure starts")
 	require.Equal(t, 2, strings.Count(log.String(), "partition is parked"), log.String())
 
 	p.retryAt = time.Now()

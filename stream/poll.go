@@ -27,7 +27,7 @@ type poller struct {
 	mu struct {
 		sync.Mutex
 		session *session // nil between sessions
-		trouble error    // why there is none, if the client reported it
+		failure error    // why there is none, if the client reported it
 		woken   bool
 		cancel  context.CancelFunc // ends the current poll
 	}
@@ -38,13 +38,12 @@ func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
 	return poller{opts: opts, log: log, freed: make(chan struct{}, 1)}
 }
 
-// show replaces the current session (nil: none) and returns the previous one.
 func (l *poller) show(s *session) (before *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, l.mu.session = l.mu.session, s
 	if s != nil {
-		l.mu.trouble = nil
+		l.mu.failure = nil
 	}
 	return before
 }
@@ -55,13 +54,13 @@ func (l *poller) present() *session {
 	return l.mu.session
 }
 
-// noteTrouble records why the client could not join the group or stay in it.
-func (l *poller) noteTrouble(fetches kgo.Fetches) {
-	var trouble *kgo.ErrGroupSession
+// noteFailure records why the client could not join the group or stay in it.
+func (l *poller) noteFailure(fetches kgo.Fetches) {
+	var failure *kgo.ErrGroupSession
 	for _, f := range fetches.Errors() {
-		if errors.As(f.Err, &trouble) {
+		if errors.As(f.Err, &failure) {
 			l.mu.Lock()
-			l.mu.trouble = trouble.Err
+			l.mu.failure = failure.Err
 			l.mu.Unlock()
 		}
 	}
@@ -71,13 +70,12 @@ func (l *poller) noteTrouble(fetches kgo.Fetches) {
 func (l *poller) waiting() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.trouble != nil {
-		return fmt.Errorf("waits for its group to assign partitions: %w", l.mu.trouble)
+	if l.mu.failure != nil {
+		return fmt.Errorf("waiting for the group to assign partitions: %w", l.mu.failure)
 	}
-	return errors.New("waits for its group to assign partitions")
+	return errors.New("waiting for the group to assign partitions")
 }
 
-// poll runs the poll loop until ctx ends.
 func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
 	for ctx.Err() == nil {
 		pollCtx, cancel := l.pollContext(ctx)
@@ -91,7 +89,7 @@ func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 			l.deliver(s, fetches, fail)
 			l.controlFlow(s)
 		}
-		l.noteTrouble(fetches)
+		l.noteFailure(fetches)
 		cl.AllowRebalance()
 		l.waitForCapacity(ctx)
 	}
@@ -121,7 +119,6 @@ func (l *poller) wake() {
 	l.capacityFreed()
 }
 
-// capacityFreed makes the poll loop check whether it should poll again.
 func (l *poller) capacityFreed() {
 	select {
 	case l.freed <- struct{}{}:
@@ -129,8 +126,7 @@ func (l *poller) capacityFreed() {
 	}
 }
 
-// deliver passes what a poll returned to the partitions. Errors go first: the client appends the notice of a loss to
-// the records of a poll, which may follow the loss.
+// deliver passes a poll to the partitions, errors first: the client appends the notice of a loss to later records.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
 	for _, failed := range []bool{true, false} {
 		for _, f := range fetches {
@@ -163,7 +159,6 @@ func (l *poller) deliverOne(s *session, topic string, fetched *kgo.FetchPartitio
 	}
 }
 
-// controlFlow pauses, resumes and seeks the partitions that ask for it.
 func (l *poller) controlFlow(s *session) {
 	var pause, resume []int32
 	seeks := map[int32]kafka.Position{}
@@ -193,8 +188,7 @@ func (l *poller) controlFlow(s *session) {
 	}
 }
 
-// seek moves the client's fetch positions. The client ignores a partition that it does not consume yet, which then asks
-// again.
+// seek moves the client's fetch positions. The client ignores a partition not consumed yet, which then asks again.
 func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	if s.fixed {
 		s.consumeAt(partitions, to)
@@ -205,8 +199,7 @@ func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Posit
 	for n, at := range to {
 		offsets[n] = kgo.EpochOffset{Offset: at.Offset, Epoch: at.Epoch}
 		if stands[n] == offsets[n] && at.Epoch >= 0 {
-			// The client skips a seek to the position that it believes it has, which is wrong after a loss of data.
-			// Without the epoch, the position differs for it.
+			// The client skips a seek to where it believes it is, which a loss makes wrong; without an epoch, it seeks.
 			offsets[n] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset}
 		}
 	}
@@ -241,7 +234,6 @@ func (s *session) consumeNothing() {
 	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: s.fetched})
 }
 
-// dropReleased stops fetching the partitions that a follower has released.
 func (s *session) dropReleased(partitions map[int32]*Partition) {
 	var released []int32
 	s.fetched = slices.DeleteFunc(s.fetched, func(n int32) bool {
@@ -275,12 +267,12 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 		if s == nil {
 			return
 		}
-		room, full := s.capacity(l.opts.MaxBatch)
+		free, full := s.capacity(l.opts.MaxBatch)
 		var held <-chan time.Time
 		switch {
-		case room && !full:
+		case free && !full:
 			return
-		case room:
+		case free:
 			held = hold.C
 		}
 		select {
@@ -310,8 +302,7 @@ func quotas(partitions map[int32]*Partition, maxBatch int) map[int32]int {
 	return quotas
 }
 
-// capacity returns whether polling makes sense: some partition has capacity, or none is running and the poll only
-// waits. full: some partition is at its quota.
+// capacity returns whether to poll: some partition has capacity, or none runs. full: some partition is at its quota.
 func (s *session) capacity(maxBatch int) (has, full bool) {
 	running, partitions := false, s.partitions()
 	quotas := quotas(partitions, maxBatch)

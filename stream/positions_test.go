@@ -14,10 +14,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// none means that there is no committed offset.
-const none = -100
+const none = -100 // there is no committed offset
 
-// committedAt returns the group's committed offset of a partition of the input, or none.
 func (c *cluster) committedAt(p int32) int64 {
 	g := c.GroupInfo(testGroup)
 	if g == nil {
@@ -54,13 +52,13 @@ func TestPositionsAreCommittedForDashboards(t *testing.T) {
 
 	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 200, 5)...)
 	testkit.WaitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
-	testkit.WaitFor(t, "it to be noted", func() bool {
+	testkit.WaitFor(t, "the position to be recorded", func() bool {
 		s, err := p.Status()
 		return err == nil && s[0].Position == l.position(0)
 	})
 	stop()
-	require.GreaterOrEqual(t, l.position(0).Offset, c.End(input, 0)-1, "the marker may have come later")
-	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
+	require.GreaterOrEqual(t, l.position(0).Offset, c.End(input, 0)-1, "the marker may come later")
+	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "committed once more at shutdown")
 }
 
 // A partition that has never been opened has no position to commit, least of all the start of the log.
@@ -108,13 +106,13 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 					require.Zero(t, counts.Of(key), key.Name())
 				}
 			}
-			require.Less(t, counts.Of(kmsg.Fetch), int64(20), "long polls")
+			require.Less(t, counts.Of(kmsg.Fetch), int64(20), "it uses long polls")
 		})
 	}
 }
 
 // Lag counts pending records, records in flight, and what only the broker has.
-func TestLagIsWhatIsLeft(t *testing.T) {
+func TestLagIsEndMinusPosition(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 0)
 	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 0, 2000)...)

@@ -19,34 +19,24 @@ import (
 type ProcessorOptions struct {
 	// Group is the consumer group, Input the topic that it consumes.
 	Group, Input string
-	// Table is set if the group has a state table, the topic <Group>-table.
-	Table bool
-	// Standby holds standby replicas of the table's partitions that other processes own, below the directory of the
-	// workers' own stores. nil: no replicas.
+	Table        bool // the group has a state table, the topic <Group>-table
+	// Standby holds replicas of the table's partitions that others own, in the same directory. nil: no replicas.
 	Standby *store.Set
-	// Check runs before the group is joined. While it fails, the process stays out of the group and retries. nil: no
-	// check.
+	// Check runs before the group is joined. While it fails, the process stays out and retries. nil: no check.
 	Check func(context.Context, *kgo.Client) error
-	// CommitPositions commits the positions as the group's offsets, concurrently with the work and for dashboards only.
-	// Otherwise the Worker commits offsets, or nobody does.
+	// CommitPositions commits the positions concurrently, for dashboards only. Otherwise the Worker does, or nobody.
 	CommitPositions bool
-	// LossRemedy is what the operator does when records of Input are lost: deleted before they were processed, or
-	// truncated afterward.
-	LossRemedy string
+	// LossAction is what the operator does when records of Input are lost: deleted unprocessed, or truncated afterward.
+	LossAction string
 
-	Kafka    kafka.Options
-	MaxBatch int
-	// TickInterval is how often an idle partition gets an empty batch.
-	TickInterval time.Duration
-	// ParkInterval is how often a parked partition is retried.
-	ParkInterval time.Duration
-	// SessionTimeout is how long the group waits for a silent member before it removes it.
-	SessionTimeout time.Duration
-	// ShutdownTimeout bounds the batch in flight when the session ends.
-	ShutdownTimeout time.Duration
+	Kafka           kafka.Options
+	MaxBatch        int
+	TickInterval    time.Duration // how often an idle partition gets an empty batch
+	ParkInterval    time.Duration // how often a parked partition is retried
+	SessionTimeout  time.Duration // how long the group waits for a silent member before it removes it
+	ShutdownTimeout time.Duration // bounds the batch in flight when the session ends
 
-	// Settings of the watchdog, which tests change. stalled is called when a partition makes no progress for no known
-	// reason.
+	// Settings of the watchdog, which tests change. stalled is called when a partition is stuck for no known reason.
 	watchInterval, stallTimeout time.Duration
 	// heartbeatInterval is how soon a member notices a rebalance, by default a fifth of SessionTimeout. Tests set less,
 	// so that a busy machine still keeps the session.
@@ -54,8 +44,7 @@ type ProcessorOptions struct {
 	stalled           func(why string)
 }
 
-// Processor runs one goka group until its context ends. A goka processor stops at any error and cannot be restarted, so
-// Processor builds a new one then.
+// Processor runs one goka group until its context ends. It replaces the goka processor, which any error ends for good.
 type Processor struct {
 	opts      ProcessorOptions
 	newWorker func(Assignment) Worker
@@ -95,7 +84,7 @@ func again(ctx context.Context, run func(context.Context) error, failed func(err
 			return
 		}
 		if err == nil {
-			err = errors.New("it ended without an error")
+			err = errors.New("ended without an error")
 		}
 		if time.Since(began) > time.Minute {
 			backoff = restartMin
@@ -112,8 +101,8 @@ func again(ctx context.Context, run func(context.Context) error, failed func(err
 // Run blocks until ctx ends; it retries after every error.
 func (p *Processor) Run(ctx context.Context) error {
 	again(ctx, p.runOnce, func(err error, in time.Duration) {
-		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err),
-			"in", in)
+		p.log.Error("the group's processor failed and is started again", "error", err, "action", actionOf(err),
+			"retry_in", in)
 		p.setRunning(nil, err)
 	})
 	return nil
@@ -173,12 +162,11 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	return s.statuses(), nil
 }
 
-// Ready returns nil if all assigned partitions are running. Otherwise its error names the others, the reason and the
-// action.
+// Ready returns nil if all assigned partitions run. Otherwise its error names the others, the reason and the action.
 func (p *Processor) Ready() error {
 	statuses, err := p.Status()
 	if err != nil {
-		return fmt.Errorf("group %s: %w%s", p.opts.Group, err, remedyNote(remedyOf(err)))
+		return fmt.Errorf("group %s: %w%s", p.opts.Group, err, actionNote(actionOf(err)))
 	}
 	return ReadyOf(p.opts.Group, statuses)
 }

@@ -17,8 +17,7 @@ import (
 	"kudos/stream/store"
 )
 
-// copier is a complete worker with a state table: it counts the records of its input by value, in transactions of
-// table, output and position, as a role does.
+// copier is a worker with a state table: it counts its input by value, in transactions of table, output and position.
 type copier struct {
 	*kafka.Txn
 	c     *cluster
@@ -91,7 +90,6 @@ func (c *cluster) copierOptions() ProcessorOptions {
 	}
 }
 
-// runCopier runs a processor of copiers with local state in dir.
 func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop func()) {
 	stores = store.NewSet(dir, 8<<20, testkit.Log())
 	c.t.Cleanup(stores.Close)
@@ -99,7 +97,6 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop f
 	return p, stores, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
 }
 
-// copierCluster has the copier's topics.
 func copierCluster(t *testing.T, w *testkit.Wire) *cluster {
 	c := newCluster(t, w.Option())
 	for _, topic := range []string{input, output, testkit.Table} {
@@ -127,8 +124,7 @@ func (c *cluster) requireCopied(stores *store.Set, n int) {
 	}
 }
 
-// The whole path: input, goka, transaction, changelog and local state, with restarts on the same directory and on an
-// empty one, and with two processors.
+// The whole path from input to local state, with restarts on the same and an empty directory, and with two processors.
 func TestProcessorWithATable(t *testing.T) {
 	t.Parallel()
 	w := &testkit.Wire{}
@@ -170,12 +166,12 @@ func TestProcessorWithATable(t *testing.T) {
 	seen := w.Seen()
 	require.NotEmpty(t, seen)
 	for _, software := range seen {
-		require.Equal(t, "kgo", software, "who else talks to the broker? %v", seen)
+		require.Equal(t, "kgo", software, "another client talks to the broker: %v", seen)
 	}
 }
 
 // goka ends at any error of a partition and runs only once, so the Processor builds a new one.
-func TestProcessorIsBuiltAnew(t *testing.T) {
+func TestProcessorIsRecreated(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
 	var panics atomic.Int32

@@ -45,21 +45,18 @@ type queue struct {
 
 // pollLoop gets the requests of a partition. Only the poll loop pauses, resumes and seeks.
 type pollLoop interface {
-	wake()          // call flow soon
-	capacityFreed() // poll again
-	rejoin()        // ask the group for a new assignment
-	// startOver ends the session, for all partitions.
-	startOver(why error)
+	wake()               // call flow soon
+	capacityFreed()      // poll again
+	rejoin()             // ask the group for a new assignment
+	startOver(why error) // end the session, for all partitions
 }
 
-// newQueue returns the queue of a paused partition.
 func newQueue(loop pollLoop) *queue {
 	q := &queue{loop: loop, changed: make(chan struct{}, 1)}
 	q.paused.Store(true)
 	return q
 }
 
-// open requests records from a position on.
 func (q *queue) open(at kafka.Position) {
 	q.handed = nil // of a batch that failed
 	q.mu.Lock()
@@ -68,7 +65,6 @@ func (q *queue) open(at kafka.Position) {
 	q.loop.wake()
 }
 
-// close drops the pending records and stops fetching.
 func (q *queue) close() {
 	q.handed = nil
 	q.mu.Lock()
@@ -77,7 +73,6 @@ func (q *queue) close() {
 	q.loop.wake()
 }
 
-// enqueue adds the result of a poll.
 func (q *queue) enqueue(p *kgo.FetchPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -87,7 +82,7 @@ func (q *queue) enqueue(p *kgo.FetchPartition) {
 	case p.Err != nil:
 		q.mu.err = fetchError(p.Err)
 	case len(p.Records) > 0 && p.Records[0].Offset < q.mu.fetched.Offset:
-		q.mu.err = fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset,
+		q.mu.err = fmt.Errorf("offset %d arrived after offset %d had been read", p.Records[0].Offset,
 			q.mu.fetched.Offset-1)
 	}
 	if q.mu.err != nil {
@@ -113,7 +108,6 @@ func (q *queue) append(records []*kgo.Record) {
 	}
 }
 
-// take returns up to n pending records and the position after them.
 func (q *queue) take(n int) (records []*kgo.Record, next kafka.Position, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +143,6 @@ func (q *queue) reuse() {
 	}
 }
 
-// lag is the number of records that are pending or not fetched yet.
 func (q *queue) lag() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,15 +156,13 @@ func (q *queue) settled() (at kafka.Position, ok bool) {
 	return q.mu.fetched, q.mu.wanted && q.mu.seek == nil && len(q.mu.pending) == 0
 }
 
-// end is the last known end of the log.
 func (q *queue) end() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.lso
 }
 
-// endsAt sets the end of the log, from a request that was sent when the known end was before. It may be lower: an
-// unclean election loses records.
+// endsAt sets the end of the log, from a request sent when the known end was before. An unclean election may lower it.
 func (q *queue) endsAt(end, before int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,20 +221,17 @@ func (q *queue) seekConfirmed(at kafka.Position) {
 // look for a new one); any later change makes it look again.
 const nudgeAfter = 100 * time.Millisecond
 
-// pendingBatches bounds the pending records of all partitions of a session, in batches.
-const pendingBatches = 2
+const pendingBatches = 2 // bounds the pending records of all partitions of a session, in batches
 
 // holdPoll is how long the poll loop waits for a full partition before it pauses it for the benefit of the others.
 const holdPoll = 200 * time.Millisecond
 
-// waiting returns the number of pending records.
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.mu.pending)
 }
 
-// capacity returns whether the partition has capacity for more records, and whether it is full.
 func (q *queue) capacity(quota int) (has, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 	"kudos/dev/testkit"
 )
 
-// quick makes members notice a rebalance soon.
 func quick(o *ProcessorOptions) {
 	o.SessionTimeout, o.heartbeatInterval = 10*time.Second, 200*time.Millisecond
 }
@@ -57,9 +56,9 @@ func TestMembersComeAndGo(t *testing.T) {
 	second, stopSecond := c.run(l, quick)
 	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 2 && assigned(second) == 2 })
 	stopFirst()
-	testkit.WaitFor(t, "the second to have all", func() bool { return assigned(second) == partitions })
+	testkit.WaitFor(t, "the second member to own all partitions", func() bool { return assigned(second) == partitions })
 	third, _ := c.run(l, quick)
-	testkit.WaitFor(t, "sharing again", func() bool { return assigned(third) == 2 })
+	testkit.WaitFor(t, "the partitions to be shared again", func() bool { return assigned(third) == 2 })
 	stopSecond()
 	close(stop)
 	<-produced
@@ -87,8 +86,7 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 10))
 }
 
-// Only the owner of a partition exports its series.
-func TestSeriesGoWithThePartition(t *testing.T) {
+func TestMetricsAreRemovedWithThePartition(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
 	shown := func(p *Processor) (partitions []int32) {
@@ -109,21 +107,20 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 		return partitions
 	}
 	first, _ := c.run(l, quick)
-	testkit.WaitFor(t, "the first member", func() bool { return slices.Equal(shown(first), []int32{0, 1}) })
+	testkit.WaitFor(t, "the first member to own both", func() bool { return slices.Equal(shown(first), []int32{0, 1}) })
 	second, stopSecond := c.run(l, quick)
-	testkit.WaitFor(t, "one partition for each", func() bool {
+	testkit.WaitFor(t, "one partition per member", func() bool {
 		of := append(shown(first), shown(second)...)
 		slices.Sort(of)
 		return len(shown(first)) == 1 && slices.Equal(of, []int32{0, 1})
 	})
 	stopSecond()
-	testkit.WaitFor(t, "both to come back", func() bool {
+	testkit.WaitFor(t, "the first member to own both again", func() bool {
 		return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil
 	})
 }
 
-// A member that the group has removed joins again.
-func TestLostMembershipComesBack(t *testing.T) {
+func TestLostMembershipIsRegained(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 5)
 	p, _ := c.run(l, quick)
@@ -150,14 +147,14 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "GROUP_AUTHORIZATION_FAILED")
 	})
-	require.ErrorContains(t, p.Ready(), "group group: waits for its group to assign partitions")
-	require.ErrorContains(t, p.Ready(), "docs/security.md", "the remedy")
+	require.ErrorContains(t, p.Ready(), "group group: waiting for the group to assign partitions")
+	require.ErrorContains(t, p.Ready(), "docs/security.md", "the action")
 	fault.Remove()
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 // A rebalance does not wait for a long Open, and interrupting it is no failure.
-func TestRebalanceCutsARecoveryShort(t *testing.T) {
+func TestRebalanceInterruptsARecovery(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
 	var opens atomic.Int32
@@ -180,7 +177,7 @@ func TestRebalanceCutsARecoveryShort(t *testing.T) {
 	l.waitProcessed(1, offsets(0, 5))
 }
 
-func TestShutdownFinishesTheBatchInHand(t *testing.T) {
+func TestShutdownFinishesTheBatchInFlight(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 150)
 	g := newGate()
@@ -204,13 +201,13 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	<-stopped
 	for p := range int32(2) {
 		require.LessOrEqual(t, inFlight[p], 100)
-		require.Equal(t, offsets(0, int64(inFlight[p])), l.processed(p), "the batch in hand, and none after it")
+		require.Equal(t, offsets(0, int64(inFlight[p])), l.processed(p), "the batch in flight and none after it")
 		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, l.at(p).calls)
 	}
-	testkit.WaitFor(t, "the group to be left", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
+	testkit.WaitFor(t, "all to leave the group", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
 }
 
-func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
+func TestShutdownInterruptsALongBatch(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 5)
 	g := newGate()
@@ -234,7 +231,7 @@ func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 }
 
 // An unavailable broker is waited for, but not when the processor stops.
-func TestStopWhileNobodyIsThere(t *testing.T) {
+func TestStopWithoutClients(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.kafka.Brokers = []string{"127.0.0.1:1"}

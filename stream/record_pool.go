@@ -7,8 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordPool makes the client reuse the records of processed batches (see recycle): they are most of the memory that a
-// partition allocates.
+// recordPool makes the client reuse records of processed batches (see recycle), most of what a partition allocates.
 type recordPool struct{ slabs sync.Pool } // of *[]kgo.Record
 
 // GetRecords returns at least n records. It implements kgo.PoolRecords.
@@ -16,8 +15,7 @@ func (p *recordPool) GetRecords(n int) []kgo.Record {
 	if slab, ok := p.slabs.Get().(*[]kgo.Record); ok && cap(*slab) >= n {
 		return *slab
 	}
-	// A slab that is too small is not put back: the next batch would get it too. Rounding n up to few sizes makes that
-	// rare and wastes a fourth at most.
+	// A slab that is too small is not put back: the next batch gets it. Rounding up (by 25% at most) makes that rare.
 	unit := 1 << max(0, bits.Len(uint(n))-3)
 	return make([]kgo.Record, (n+unit-1)/unit*unit)
 }

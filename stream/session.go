@@ -49,7 +49,6 @@ func (s *session) partitions() map[int32]*Partition {
 	return s.mu.partitions
 }
 
-// set adds a partition; nil removes it.
 func (s *session) set(n int32, p *Partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +95,7 @@ func (s *session) run(d driver) {
 	}
 }
 
-// errEndedItself means that a session ended although nobody ended it. The group starts no new one unless the member
-// leaves it.
+// errEndedItself means that a session ended by itself. The group starts no new one unless the member leaves it.
 var errEndedItself = errors.New("goka stopped working on a partition")
 
 func (s *session) consume(d driver) error {
@@ -106,8 +104,7 @@ func (s *session) consume(d driver) error {
 	errs := make([]error, len(partitions))
 	for i, p := range partitions {
 		wg.Go(func() {
-			// A driver that has stopped one partition cannot continue the others in this session. cleanUp returns the
-			// cause.
+			// A driver that stopped one partition cannot continue others in this session. cleanUp returns the cause.
 			defer s.cancel(errEndedItself)
 			if err := d.consume(s, p); err != nil {
 				errs[i] = fmt.Errorf("consuming %s/%d: %w", s.topic, p.assignment.Partition, err)
@@ -177,9 +174,8 @@ func (s *session) closeWorkers() {
 	}
 }
 
-// start returns the offsets to fetch from. A partition that is not open yet gets any: it is paused, and opening it
-// seeks. Leader epochs come with the first seek: given here, they would make the client look them up, and it ignores
-// seeks until it has.
+// start returns the offsets to fetch from. A partition not open yet gets any: it is paused, and opening seeks. Leader
+// epochs come with the first seek: given here, they would make the client look them up and ignore seeks until then.
 func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
 	for n, p := range s.partitions() {
@@ -188,7 +184,6 @@ func (s *session) start() map[string]map[int32]kgo.Offset {
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }
 
-// claims returns the partitions in the form that the client takes.
 func (s *session) claims() map[string][]int32 {
 	return map[string][]int32{s.topic: slices.Collect(maps.Keys(s.partitions()))}
 }

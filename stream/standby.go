@@ -14,15 +14,11 @@ import (
 )
 
 const (
-	// standbyTick is how often an idle replica gets a tick.
-	standbyTick = time.Second
-	// standbyPark is how often a failing replica is retried.
-	standbyPark = 5 * time.Second
-	// standbyBatch bounds the records of one write: a takeover waits for it.
-	standbyBatch = 10_000
-	// standbyAtATime is how many replicas read their backlog or write concurrently: they must not slow down the owned
-	// partitions, even when all replicas start at once.
-	standbyAtATime = 4
+	standbyTick  = time.Second     // how often an idle replica gets a tick
+	standbyPark  = 5 * time.Second // how often a failing replica is retried
+	standbyBatch = 10_000          // bounds the records of one write: a takeover waits for it
+	// standbyParallel is how many replicas read their backlog or write concurrently: owned partitions must stay fast.
+	standbyParallel = 4
 )
 
 // standby keeps standby replicas of the state table's partitions that this process does not own, so that taking one
@@ -49,7 +45,8 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 		Group: opts.Group, Input: tableOf(opts.Group), Kafka: opts.Kafka, MaxBatch: standbyBatch,
 		TickInterval: standbyTick, ParkInterval: standbyPark, ShutdownTimeout: opts.ShutdownTimeout,
 	}
-	s := &standby{turns: make(chan struct{}, standbyAtATime), patience: opts.ShutdownTimeout, done: make(chan struct{})}
+	turns := make(chan struct{}, standbyParallel)
+	s := &standby{turns: turns, patience: opts.ShutdownTimeout, done: make(chan struct{})}
 	// A stalled replica must not end the process, which has partitions of its own.
 	follow.stalled = func(why string) { s.startOver(errors.New(why)) }
 	s.Follower = NewFollower(follow, func(a Assignment) Worker {
@@ -89,7 +86,7 @@ func (s *standby) close() {
 	select {
 	case <-s.done:
 	case <-time.After(s.patience):
-		s.log.Error("the standby copies were not closed in time")
+		s.log.Error("the standby replicas were not closed in time")
 	}
 }
 
@@ -126,7 +123,7 @@ func (c *standbyCopy) Open(ctx context.Context) (kafka.Position, error) {
 
 // Process writes the batch to the store.
 func (c *standbyCopy) Process(ctx context.Context, b *Batch) error {
-	if err := c.store.Room(); err != nil || len(b.Records) == 0 {
+	if err := c.store.AwaitWritable(); err != nil || len(b.Records) == 0 {
 		return err
 	}
 	if err := c.takeTurn(ctx); err != nil {
@@ -176,10 +173,10 @@ var standbyStates = map[string]string{StateStarting: standbyOpening, StateRunnin
 
 var (
 	standbyBehindDesc = prometheus.NewDesc("kudos_standby_behind_records",
-		"Offsets that the standby copy of a partition of the group's state table is behind the end of its changelog.",
+		"Offsets by which the standby replica of a state table partition is behind the end of its changelog.",
 		[]string{"group", "partition"}, nil)
 	standbyCopiesDesc = prometheus.NewDesc("kudos_standby_copies",
-		"Standby copies of partitions of the group's state table, by what they do: opening, following or failing.",
+		"Standby replicas of partitions of the group's state table, by state: opening, following or failing.",
 		[]string{"group", "state"}, nil)
 )
 

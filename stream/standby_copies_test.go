@@ -33,7 +33,6 @@ func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *st
 	return s, copies
 }
 
-// states returns the states of the replicas, by partition.
 func (s *standby) states() (states []string) {
 	statuses, _ := s.Status()
 	for _, status := range statuses {
@@ -52,7 +51,6 @@ func ends(copies *store.Set, last int64) bool {
 	return ok && offset == last
 }
 
-// follows reports whether the only replica does.
 func (s *standby) follows() bool { return slices.Equal(s.states(), []string{standbyFollowing}) }
 
 // content returns what a store has; nobody else may be writing.
@@ -82,11 +80,11 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	c.Transact("a", testkit.Commit(), testkit.Record(testkit.Table, 0, "a", "1"))
 	c.Transact("b", testkit.Abort(), testkit.Record(testkit.Table, 0, "b", "1"))
 	s, copies := c.standbyOf(t.TempDir())
-	testkit.WaitFor(t, "what is settled", func() bool { return s.follows() && ends(copies, 3) })
+	testkit.WaitFor(t, "the committed records", func() bool { return s.follows() && ends(copies, 3) })
 	c.Transact("c", nil, testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "c", "2"))
 	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // after the open transaction
 	counts := c.CountRequests()
-	testkit.WaitFor(t, "two fetches", func() bool { return counts.Of(kmsg.Fetch) >= 2 })
+	testkit.WaitFor(t, "two more fetches", func() bool { return counts.Of(kmsg.Fetch) >= 2 })
 	s.close()
 	have, offset := closed(t, copies, 0)
 	require.EqualValues(t, 3, offset, "the last stable offset")
@@ -106,11 +104,11 @@ func TestStandbyThatFails(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o755))
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the directory would be
 	s, copies := c.standbyOf(dir)
-	testkit.WaitFor(t, "the other copies", func() bool {
+	testkit.WaitFor(t, "the other replicas", func() bool {
 		return slices.Equal(s.states(), []string{standbyFollowing, standbyFailing, standbyFollowing})
 	})
 	require.NoError(t, os.Remove(blocked))
-	testkit.WaitFor(t, "the copy that failed", func() bool {
+	testkit.WaitFor(t, "the replica that failed", func() bool {
 		return slices.Equal(s.states(), []string{standbyFollowing, standbyFollowing, standbyFollowing})
 	})
 	s.close()
@@ -124,17 +122,16 @@ func TestStandbyOfACorruptedStore(t *testing.T) {
 	c := newCluster(t)
 	c.Fill(testkit.Table, 1, 5)
 	s, copies := c.standbyOf(t.TempDir())
-	testkit.WaitFor(t, "the copy", s.follows)
+	testkit.WaitFor(t, "the replica to follow", s.follows)
 	copies.Get(testkit.Table, 0).Distrust(errors.New("for a test"))
 	c.Produce(testkit.Records(testkit.Table, 0, 5, 5)...)
-	testkit.WaitFor(t, "the copy made again", func() bool { return ends(copies, 9) })
+	testkit.WaitFor(t, "the replica to be rebuilt", func() bool { return ends(copies, 9) })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 10)
 }
 
-// A directory with a replica of another cluster's log, and a topic that is recreated while it is followed: the replica
-// is rebuilt.
+// A directory with a replica of another cluster's log, and a topic recreated while followed: the replica is rebuilt.
 func TestStandbyOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -147,7 +144,7 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, left.Close())
 	s, copies := c.standbyOf(dir)
-	testkit.WaitFor(t, "the copy", s.follows)
+	testkit.WaitFor(t, "the replica to follow", s.follows)
 	first := copies.Get(testkit.Table, 0).LogID()
 	require.NoError(t, c.DeleteTopic(testkit.Table))
 	c.Topic(testkit.Table, 1)
@@ -156,76 +153,73 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
-	require.Equal(t, "key-000010=value-10", have[0], "nothing of other logs: %v", have)
+	require.Equal(t, "key-000010=value-10", have[0], "no records of other logs: %v", have)
 	require.NotEqual(t, first, copies.Get(testkit.Table, 0).LogID())
 }
 
 // The topic is recreated between the lookup of its id and the first fetch.
-func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
+func TestStandbyOfATopicRecreatedMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Fill(testkit.Table, 1, 2)
 	dir := t.TempDir()
 	s, _ := c.standbyOf(dir)
-	testkit.WaitFor(t, "the copy", s.follows)
+	testkit.WaitFor(t, "the replica to follow", s.follows)
 	s.close()
 
 	s, copies := c.standbyOf(dir, fullOfTurns)
-	testkit.WaitFor(t, "the copy to wait for a turn", func() bool {
+	testkit.WaitFor(t, "the replica to wait for a turn", func() bool {
 		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == 1
 	})
 	require.NoError(t, c.DeleteTopic(testkit.Table))
 	c.Topic(testkit.Table, 1)
 	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
-	for range standbyAtATime {
+	for range standbyParallel {
 		<-s.turns
 	}
 	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 4) })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
-	require.Equal(t, "key-000010=value-10", have[0], "nothing of the log before: %v", have)
+	require.Equal(t, "key-000010=value-10", have[0], "no records of the previous log: %v", have)
 }
 
-// fullOfTurns takes all turns, so that replicas wait for theirs.
 func fullOfTurns(s *standby) {
-	for range standbyAtATime {
+	for range standbyParallel {
 		s.turns <- struct{}{}
 	}
 }
 
-// However many replicas there are, few read concurrently.
-func TestStandbyTakesTurns(t *testing.T) {
+func TestStandbyPartitionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.Topic(testkit.Table, standbyAtATime+2)
+	c.Topic(testkit.Table, standbyParallel+2)
 	s, _ := c.standbyOf(t.TempDir(), fullOfTurns)
 	counts := c.CountRequests()
-	testkit.WaitFor(t, "all copies to wait for a turn", func() bool {
-		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == standbyAtATime+2
+	testkit.WaitFor(t, "all replicas to wait for a turn", func() bool {
+		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == standbyParallel+2
 	})
 	require.Zero(t, counts.Of(kmsg.Fetch))
 	<-s.turns
-	testkit.WaitFor(t, "all copies with one turn", func() bool {
+	testkit.WaitFor(t, "all replicas to follow with one turn", func() bool {
 		return !slices.ContainsFunc(s.states(), func(state string) bool { return state != standbyFollowing })
 	})
-	for range standbyAtATime - 1 {
+	for range standbyParallel - 1 {
 		<-s.turns
 	}
 }
 
-// A replica whose disk hangs delays neither another rebalance nor, beyond patience, its own partition; its directory is
-// not used meanwhile.
+// A replica with a hung disk delays no other rebalance, nor its partition beyond patience; its directory is unused.
 func TestStandbyReleaseIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic(testkit.Table, 1)
 	s, copies := c.standbyOf(t.TempDir())
-	testkit.WaitFor(t, "the copy", s.follows)
+	testkit.WaitFor(t, "the replica to follow", s.follows)
 	owned := map[int32]*Partition{0: nil}
 	store := copies.Get(testkit.Table, 0)
 	require.NoError(t, s.release(testkit.Context(t), owned))
-	require.NoError(t, store.Open(), "the folder is free")
+	require.NoError(t, store.Open(), "the directory is free")
 	require.NoError(t, store.Close())
 
 	hanging, cancel := context.WithCancel(t.Context())
@@ -236,19 +230,19 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, s.release(ended, owned), context.Canceled)
-	require.Error(t, hanging.Err(), "it is told to end")
+	require.Error(t, hanging.Err(), "its context is canceled")
 	s.patience = 10 * time.Millisecond
 	require.ErrorContains(t, s.release(testkit.Context(t), owned),
-		"the copy of "+testkit.Table+"/0 was not closed within 10ms")
+		"the local copy of "+testkit.Table+"/0 was not closed within 10ms")
 
 	// The partition is released again: a new replica waits for the one that hangs.
 	s.follow(nil)
-	testkit.WaitFor(t, "the new copy to wait", func() bool {
+	testkit.WaitFor(t, "the new replica to wait", func() bool {
 		return slices.Equal(s.states(), []string{standbyOpening})
 	})
-	require.Same(t, store, copies.Get(testkit.Table, 0), "no store is made beside one that is being closed")
+	require.Same(t, store, copies.Get(testkit.Table, 0), "no store is created while the old one is being closed")
 	close(hangs.ended)
-	testkit.WaitFor(t, "the new copy", s.follows)
+	testkit.WaitFor(t, "the new replica to follow", s.follows)
 	require.NotSame(t, store, copies.Get(testkit.Table, 0))
 	s.patience = testkit.Patience
 }

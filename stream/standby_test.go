@@ -21,7 +21,6 @@ import (
 	"kudos/stream/store"
 )
 
-// standbyMember is a processor of copiers with standby replicas.
 type standbyMember struct {
 	*Processor
 	stores, copies *store.Set
@@ -45,7 +44,6 @@ func (c *cluster) runStandby(dir string) *standbyMember {
 	return m
 }
 
-// owned returns the partitions that a member owns, if they are running.
 func (m *standbyMember) owned() (partitions []int32) {
 	statuses, _ := m.Status()
 	for _, s := range statuses {
@@ -56,7 +54,6 @@ func (m *standbyMember) owned() (partitions []int32) {
 	return partitions
 }
 
-// followed returns the partitions whose replicas are at the end of the log.
 func (m *standbyMember) followed() (partitions []int32) {
 	for _, s := range m.standbyCopies() {
 		if s.State == StateRunning && s.Lag == 0 {
@@ -106,14 +103,14 @@ func TestStandbyTakesOver(t *testing.T) {
 		total += n
 	}
 	first := c.runStandby(t.TempDir())
-	testkit.WaitFor(t, "the first member to have both", func() bool { return len(first.owned()) == 2 })
+	testkit.WaitFor(t, "the first member to own both", func() bool { return len(first.owned()) == 2 })
 	add(500)
-	require.Empty(t, first.standbyCopies(), "of what is owned there is no copy")
+	require.Empty(t, first.standbyCopies(), "owned partitions have no standby replica")
 	second := c.runStandby(t.TempDir())
 	testkit.WaitFor(t, "sharing", func() bool { return shares(c, first, second) })
-	require.GreaterOrEqual(t, second.stores.Replayed(), int64(500), "of what it owns it had nothing")
+	require.GreaterOrEqual(t, second.stores.Replayed(), int64(500), "it had no replica of its partition")
 	add(500)
-	testkit.WaitFor(t, "the copies to follow", func() bool { return shares(c, first, second) })
+	testkit.WaitFor(t, "the replicas to follow", func() bool { return shares(c, first, second) })
 	require.Equal(t, map[string]float64{
 		"kudos_standby_copies group opening": 0, "kudos_standby_copies group following": 1,
 		"kudos_standby_copies group failing":                                   0,
@@ -123,23 +120,23 @@ func TestStandbyTakesOver(t *testing.T) {
 	recovered := second.stores.Replayed()
 	first.stop()
 	testkit.WaitFor(t, "the takeover", func() bool { return len(second.owned()) == 2 })
-	require.Equal(t, recovered, second.stores.Replayed(), "all of it had been followed")
-	require.Empty(t, second.standbyCopies(), "what is owned is not followed")
+	require.Equal(t, recovered, second.stores.Replayed(), "the replica was complete")
+	require.Empty(t, second.standbyCopies(), "owned partitions are not followed")
 	add(500)
 
 	third := c.runStandby(t.TempDir())
-	testkit.WaitFor(t, "sharing again", func() bool { return shares(c, second, third) })
+	testkit.WaitFor(t, "the partitions to be shared again", func() bool { return shares(c, second, third) })
 	add(500) // the released partition is another one than the followed one
-	testkit.WaitFor(t, "the copies to follow again", func() bool { return shares(c, second, third) })
+	testkit.WaitFor(t, "the replicas to follow again", func() bool { return shares(c, second, third) })
 	recovered = second.stores.Replayed()
 	third.stop()
 	testkit.WaitFor(t, "the second takeover", func() bool { return len(second.owned()) == 2 })
-	require.Equal(t, recovered, second.stores.Replayed(), "all of it had been followed")
+	require.Equal(t, recovered, second.stores.Replayed(), "the replica was complete")
 	add(500)
 
 	second.stop()
 	for _, m := range []*standbyMember{first, second, third} {
-		require.NotContains(t, m.warnings.String(), "partition is parked", "no folder has two users")
+		require.NotContains(t, m.warnings.String(), "partition is parked", "no directory has two users")
 	}
 	for p := range int32(2) {
 		have, _ := closed(t, second.stores, p)
@@ -147,13 +144,13 @@ func TestStandbyTakesOver(t *testing.T) {
 		for _, pair := range have {
 			key, value, _ := strings.Cut(pair, "=")
 			require.EqualValues(t, total/500, binary.BigEndian.Uint64([]byte(value)),
-				"all that was counted of %s, whoever counted it", key)
+				"all counts of %s, whichever member counted", key)
 		}
 	}
 }
 
 // A process whose replica cannot be written is ready, and processes the partitions that it owns.
-func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
+func TestStandbyFailureDoesNotAffectOwnedPartitions(t *testing.T) {
 	t.Parallel()
 	c := copierCluster(t, &testkit.Wire{})
 	dir := t.TempDir()
@@ -162,18 +159,18 @@ func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
 		return len(first.owned()) == 1 && len(second.owned()) == 1 && len(first.followed()) == 1
 	})
 	mine, other := first.owned()[0], first.followed()[0]
-	folder := filepath.Join(dir, testkit.Table, fmt.Sprint(other))
-	require.NoError(t, os.RemoveAll(folder))
-	require.NoError(t, os.WriteFile(folder, nil, 0o600))
+	directory := filepath.Join(dir, testkit.Table, fmt.Sprint(other))
+	require.NoError(t, os.RemoveAll(directory))
+	require.NoError(t, os.WriteFile(directory, nil, 0o600))
 	first.copies.Get(testkit.Table, other).Distrust(errors.New("for a test")) // its next write uses the disk
 	c.Add(input, 0, 5)
-	testkit.WaitFor(t, "the copy to fail", func() bool { return first.standbyCopies()[0].State == StateParked })
+	testkit.WaitFor(t, "the replica to fail", func() bool { return first.standbyCopies()[0].State == StateParked })
 	require.NoError(t, first.Ready())
 	c.Produce(testkit.Records(input, mine, 5, 5)...)
 	testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, mine)) == 10 })
 	require.Equal(t, []int32{mine}, first.owned())
-	require.NoError(t, os.Remove(folder))
-	testkit.WaitFor(t, "the copy", func() bool {
+	require.NoError(t, os.Remove(directory))
+	testkit.WaitFor(t, "the replica to recover", func() bool {
 		return slices.Equal(first.followed(), []int32{other}) && first.covers(c, []int32{other})
 	})
 }

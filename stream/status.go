@@ -9,8 +9,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// byItself is the remedy where retries suffice.
-const byItself = "none: it is tried again until the cause is gone; see to the server that is named"
+// byItself is the action where retries suffice.
+const byItself = "none: it is tried again until the cause is gone; check the server that is named"
 
 // Status returns the status of the partition.
 func (p *Partition) Status() PartitionStatus {
@@ -25,20 +25,19 @@ func (p *Partition) Status() PartitionStatus {
 	}
 	status := PartitionStatus{
 		Topic: p.assignment.Topic, Partition: p.assignment.Partition,
-		State: p.mu.state, Trouble: p.mu.trouble, Since: p.mu.since,
+		State: p.mu.state, Failure: p.mu.failure, Since: p.mu.since,
 		Position: p.mu.position, Lag: lag,
 	}
 	if lag > 0 {
 		status.Stands = time.Since(p.mu.movedAt)
 	}
-	if p.mu.state == StateRunning && p.mu.lastFailure != (Trouble{}) {
-		status.State, status.Trouble = StateParked, p.mu.lastFailure
+	if p.mu.state == StateRunning && p.mu.lastFailure != (Failure{}) {
+		status.State, status.Failure = StateParked, p.mu.lastFailure
 	}
 	return status
 }
 
-// settled returns the position to commit for dashboards: the position, or, if no record is left, the one after the
-// control records that follow it.
+// settled returns the position for dashboards: after the control records behind it, if no record is left.
 func (p *Partition) settled() kafka.Position {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,14 +52,13 @@ type PartitionStatus struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
 	State     string         `json:"state"`
-	Trouble                  // why it is parked or fenced
+	Failure                  // why it is parked or fenced
 	Since     time.Time      `json:"since"`
 	Position  kafka.Position `json:"position"`
 	// Lag is the consumer lag in records, as of the last fetch or the last request for the log's end (every few
 	// seconds). It excludes control records that were fetched; while nothing is fetched, it includes them.
-	Lag int64 `json:"lag_records"`
-	// Stands is how long the position has not moved although there is lag.
-	Stands time.Duration `json:"-"`
+	Lag    int64         `json:"lag_records"`
+	Stands time.Duration `json:"-"` // how long the position has not moved although there is lag
 }
 
 // GroupStatus is the status of a group's assigned partitions.
@@ -70,8 +68,7 @@ type GroupStatus struct {
 	Partitions []PartitionStatus `json:"partitions"`
 }
 
-// ReadyOf returns nil if all partitions of a group are running. Otherwise its error names the others, the reason and
-// the action.
+// ReadyOf returns nil if a group's partitions all run. Otherwise its error names the others, the reason and the action.
 func ReadyOf(group string, statuses []PartitionStatus) error {
 	var not []string
 	for _, s := range statuses {
@@ -105,7 +102,7 @@ func (s PartitionStatus) String() string {
 		text += ": " + s.Reason
 	}
 	if s.State == StateParked {
-		text += remedyNote(cmp.Or(s.Remedy, byItself))
+		text += actionNote(cmp.Or(s.Action, byItself))
 	}
 	return text
 }

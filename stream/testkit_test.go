@@ -15,7 +15,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// cluster is an in-process broker with the options to reach it.
 type cluster struct {
 	*testkit.Cluster
 	t     testing.TB
@@ -34,7 +33,6 @@ const (
 	output    = "output"
 )
 
-// values returns the committed values of a partition in order.
 func (c *cluster) values(topic string, partition int32) (values []string) {
 	require.NoError(c.t, kafka.ReadLog(testkit.Context(c.t), c.Client(), topic, partition,
 		c.PartitionInfo(topic, partition).LogStartOffset, func(chunk kafka.LogChunk) (bool, error) {

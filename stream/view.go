@@ -24,8 +24,7 @@ type View struct {
 	opts     ViewOptions
 	log      *slog.Logger
 	follower *Follower
-	// maxHeld bounds the records that wait for the rest of their transaction.
-	maxHeld int
+	maxHeld  int // bounds the records that wait for the rest of their transaction
 
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
 }
@@ -44,15 +43,13 @@ type Copy interface {
 	// Open is called before anything is applied to the store, and again whenever the store may have changed otherwise:
 	// it may be empty, or have everything applied before. Nobody reads it meanwhile.
 	Open(s *store.Store) error
-	// Whole returns how many of the records, which follow those applied last, may be applied: the rest belongs to a
-	// transaction that is not complete yet.
+	// Whole returns how many of the next records may be applied; the rest belongs to an incomplete transaction.
 	Whole(records []*kgo.Record) int
 	// Apply adds the changes of records to w. It may read the store, which has none of them yet.
 	Apply(s *store.Store, w *store.Write, records []*kgo.Record) error
 	// Applied is called when they are written, while no reader pins the store.
 	Applied()
-	// Published is called when readers can see what was applied last. restarted: the partition was not readable
-	// before, so anything may have changed.
+	// Published is called when readers see the change. restarted: it was unreadable; anything may have changed.
 	Published(restarted bool)
 }
 
@@ -84,10 +81,9 @@ func (v *View) begun(workers []Worker) {
 type ViewNotReadyError struct {
 	Topic     string
 	Partition int32 // -1: the partition count is not known
-	// Behind is how many offsets are still to be read; -1: not known.
-	Behind int64
-	// Reason is set if the partition is not just catching up; Remedy is what to do.
-	Reason, Remedy string
+	Behind    int64 // how many offsets are still to be read; -1: not known
+	// Reason is set if the partition is not just catching up; Action is what to do.
+	Reason, Action string
 }
 
 func (e *ViewNotReadyError) Error() string {
@@ -99,11 +95,11 @@ func (e *ViewNotReadyError) Error() string {
 	case e.Reason != "":
 		text += ": " + e.Reason
 	case e.Behind >= 0:
-		text += fmt.Sprintf(": the local copy is %d records behind", e.Behind)
+		text += fmt.Sprintf(": the view is %d records behind", e.Behind)
 	default:
-		text += ": the local copy is being opened"
+		text += ": the view is being opened"
 	}
-	return text + remedyNote(e.Remedy)
+	return text + actionNote(e.Action)
 }
 
 const (
@@ -129,11 +125,10 @@ func (v *View) Partitions() (int32, error) {
 	}
 	err := v.follower.Err()
 	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(),
-		Remedy: remedyOf(err)}
+		Action: actionOf(err)}
 }
 
-// Read reads a partition: it calls pin while nothing is written, and use after that. The store stays open until both
-// return. Either may be nil.
+// Read calls pin while nothing is written, then use; the store stays open until both return. Either may be nil.
 func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use func() error) error {
 	ps := v.partitions.Load()
 	if ps == nil {
@@ -142,7 +137,7 @@ func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use fun
 	}
 	if partition < 0 || int(partition) >= len(*ps) {
 		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1,
-			Reason: "there is no copy of this partition yet: it does not exist, or was added"}
+			Reason: "the view does not include this partition: it does not exist, or was just added"}
 	}
 	return (*ps)[partition].read(pin, use)
 }

@@ -24,7 +24,6 @@ type testCopy struct {
 	seen copySeen
 }
 
-// copySeen is what was called on a testCopy.
 type copySeen struct {
 	opened    int
 	applied   int    // records
@@ -38,7 +37,6 @@ func (c *testCopy) note(f func(*copySeen)) {
 	f(&c.seen)
 }
 
-// now returns a copy of what was called so far.
 func (c *testCopy) now() (now copySeen) {
 	c.note(func(s *copySeen) {
 		now = *s
@@ -78,11 +76,10 @@ func (c *testCopy) Applied() {
 	}
 }
 
-func (c *testCopy) Published(anew bool) {
-	c.note(func(s *copySeen) { s.published = append(s.published, anew) })
+func (c *testCopy) Published(recreated bool) {
+	c.note(func(s *copySeen) { s.published = append(s.published, recreated) })
 }
 
-// testView is a running view of table.
 type testView struct {
 	*View
 	t      testing.TB
@@ -115,7 +112,6 @@ func (v *testView) copyOf(p int32) *testCopy {
 	return v.copies[p]
 }
 
-// value reads a key of partition 0.
 func (v *testView) value(key string) (value string, err error) {
 	err = v.Read(0, func(s *store.Store, _ Copy) error {
 		_, err := s.Find([]byte(key), func(b []byte) error {
@@ -144,7 +140,6 @@ func (v *testView) waitValue(key, want string) {
 	})
 }
 
-// waitPartitions waits until the view has n partitions, all of them ready.
 func (v *testView) waitPartitions(n int32) {
 	v.t.Helper()
 	testkit.WaitFor(v.t, fmt.Sprintf("%d partitions", n), func() bool {
@@ -164,7 +159,6 @@ func viewOfOne(t *testing.T, change ...func(*View)) (*cluster, *testView) {
 	return c, v
 }
 
-// put writes keys and values to partition 0 of the table.
 func (c *cluster) put(pairs ...string) {
 	var records []*kgo.Record
 	for _, pair := range pairs {

@@ -38,9 +38,8 @@ type viewPartition struct {
 	behind atomic.Int64 // offsets to the end of the log, while it catches up; -1: not known
 }
 
-// errGiant means that the rest of a transaction must be read by catching up, which ends where every transaction is
-// complete.
-var errGiant = errors.New("a transaction is too large to be held until it is whole")
+// errGiant means that a transaction's rest must be read by catching up, which ends where every transaction is complete.
+var errGiant = errors.New("a transaction is too large to be held until it is complete")
 
 func newViewPartition(v *View, a Assignment) *viewPartition {
 	p := &viewPartition{view: v, partition: a.Partition, of: a, store: v.opts.Stores.New(a.Topic, a.Partition),
@@ -52,8 +51,7 @@ func newViewPartition(v *View, a Assignment) *viewPartition {
 // Fence does nothing: only this process writes its view.
 func (p *viewPartition) Fence(context.Context) error { return nil }
 
-// Open reads to the last stable offset. A readable partition stays readable meanwhile, unless its store must be
-// reopened or rebuilt.
+// Open reads to the last stable offset. A readable partition stays so, unless its store must be reopened or rebuilt.
 func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	var err error
 	if p.cl, err = p.view.opts.Kafka.NewClient(p.view.log); err != nil {
@@ -64,11 +62,11 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 		p.store.Distrust(p.lost)
 		p.lost = nil
 	}
-	anew := false
+	recreated := false
 	next, err := p.store.CatchUp(ctx, p.cl, store.Hooks{
 		Alone: func() { p.shut(nil) },
 		Begin: func() error {
-			if anew = !p.ready; anew {
+			if recreated = !p.ready; recreated {
 				return p.copy.Open(p.store)
 			}
 			return nil
@@ -85,7 +83,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	p.life.Lock()
 	p.ready, p.reason = true, nil
 	p.life.Unlock()
-	if anew {
+	if recreated {
 		p.copy.Published(true)
 	}
 	return kafka.Position{Offset: next, Epoch: -1}, nil
@@ -93,7 +91,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 
 // Process applies the complete transactions of the batch.
 func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
-	if err := p.store.Room(); err != nil || len(b.Records) == 0 {
+	if err := p.store.AwaitWritable(); err != nil || len(b.Records) == 0 {
 		return err
 	}
 	if p.speakOfMore(b.Records) {
@@ -128,16 +126,14 @@ func (p *viewPartition) Leave() {
 	store.Leave(p.store)
 }
 
-// logWentBack reports whether the log lost, or may have lost, records that the store has: an unclean election truncated
-// it, and it may have grown to the same length since.
+// logWentBack reports whether an unclean election truncated the log, perhaps below the store; it may have regrown.
 func logWentBack(err error) bool {
 	var loss *kgo.ErrDataLoss
 	return errors.As(err, &loss) || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
-// PartitionsOf is an optional method of a Copy. It returns the partition count that the topic has, or is about to have,
-// according to records that follow those applied last. Data may move to partitions that are added then, and must not be
-// missing from the view in between.
+// PartitionsOf is an optional method of a Copy: it returns the partition count that the topic has or will have,
+// according to the next records. Data may move to added partitions, and must not be missing from the view in between.
 type PartitionsOf interface {
 	PartitionsOf(records []*kgo.Record) int32
 }
@@ -167,7 +163,7 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	if err := p.apply(p.held[:whole], covered); err != nil {
 		// A stalled partition must not look up to date while its log continues.
 		p.shut(err)
-		return fmt.Errorf("local copy of %s/%d: %w", p.view.opts.Topic, p.partition, err)
+		return fmt.Errorf("view of %s/%d: %w", p.view.opts.Topic, p.partition, err)
 	}
 	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // a copy: the old array would keep all of them
 	if giant {
@@ -185,8 +181,8 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 		w.Discard()
 		return err
 	}
-	// Readers wait for the write, but not for the compactions that Room waits for.
-	if err := p.store.Room(); err != nil {
+	// Readers wait for the write, but not for the compactions that AwaitWritable waits for.
+	if err := p.store.AwaitWritable(); err != nil {
 		w.Discard()
 		return err
 	}
@@ -212,7 +208,7 @@ func (p *viewPartition) read(pin func(*store.Store, Copy) error, use func() erro
 	if !p.ready {
 		e := &ViewNotReadyError{Topic: p.view.opts.Topic, Partition: p.partition, Behind: p.behind.Load()}
 		if p.reason != nil {
-			e.Reason, e.Remedy = p.reason.Error(), remedyOf(p.reason)
+			e.Reason, e.Action = p.reason.Error(), actionOf(p.reason)
 		}
 		return e
 	}

@@ -32,7 +32,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	c.put("b=2", "end=2", "a=3")
 	v.waitValue("end", "2")
 	for _, key := range []string{"a", "b"} {
-		v.requireValue(key, "2", "%s as of the end of the second", key)
+		v.requireValue(key, "2", "%s as of the end of the second transaction", key)
 	}
 	// The next process reads the held records again.
 	v.stop()
@@ -61,14 +61,14 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 		}
 	}
 	copy := v.copyOf(0)
-	testkit.WaitFor(t, "streams to be told that anything may have changed", func() bool {
+	testkit.WaitFor(t, "streams to be notified that anything may have changed", func() bool {
 		return slices.Equal(copy.now().published, []bool{true, true})
 	})
 	require.Equal(t, 2+202, copy.now().applied, "each record once")
-	require.Equal(t, 2, copy.now().opened, "it was caught up anew")
+	require.Equal(t, 2, copy.now().opened, "it caught up again")
 }
 
-func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
+func TestViewIsReadWhileKafkaIsUnavailable(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	c.Close()
@@ -88,12 +88,12 @@ func TestViewOfACorruptedStore(t *testing.T) {
 		s.Distrust(errors.New("for a test"))
 		return nil
 	}, nil))
-	testkit.WaitFor(t, "the store to be opened anew", func() bool { return v.copyOf(0).now().opened > before })
+	testkit.WaitFor(t, "the store to be reopened", func() bool { return v.copyOf(0).now().opened > before })
 	v.waitValue("a", "1")
 }
 
 // While the view was stopped, retention deleted records that it had not read.
-func TestViewOfALogThatWentOn(t *testing.T) {
+func TestViewOfALogThatGrewMeanwhile(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	v.stop()
@@ -101,7 +101,7 @@ func TestViewOfALogThatWentOn(t *testing.T) {
 	require.NoError(t, c.DeleteRecords(testkit.Table, 0, 4))
 	v = c.runView(v.dir)
 	v.waitValue("c", "3")
-	v.requireValue("a", "", "what the log does not have any more is not in the copy")
+	v.requireValue("a", "", "the view drops what the log no longer has")
 }
 
 func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
@@ -113,7 +113,7 @@ func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 	c.Produce(testkit.Record(testkit.Table, 1, "end", "2"))
 	v.waitPartitions(2)
 	v.waitValue("end", "2")
-	require.ErrorContains(t, v.Read(2, nil, nil), "there is no copy of this partition yet")
+	require.ErrorContains(t, v.Read(2, nil, nil), "the view does not include this partition")
 }
 
 func TestViewReaderKeepsItsSnapshot(t *testing.T) {
@@ -137,7 +137,7 @@ func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 }
 
 // While a topic is recreated, readers get the content of the log that the store names.
-func TestViewOfATopicMadeAnew(t *testing.T) {
+func TestViewOfARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	read := func() (id kafka.LogID, value string, err error) {
@@ -158,15 +158,15 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 	testkit.WaitFor(t, "the new log", func() bool {
 		id, value, err := read()
 		if err == nil {
-			require.Equal(t, id == first, value == "1", "%q is not of the log that is named", value)
+			require.Equal(t, id == first, value == "1", "%q is not from the reported log", value)
 		}
 		return err == nil && id != first
 	})
-	v.requireValue("held", "", "what was held is of the old log")
+	v.requireValue("held", "", "the held record is from the old log")
 }
 
 // A truncated log may have grown to its old length again.
-func TestViewOfALogThatWasCutOff(t *testing.T) {
+func TestViewOfATruncatedLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.Topic(testkit.Table, 1)
@@ -182,18 +182,17 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 	lost := c.losingData(1)
 	lost.Store(true)
 	require.NoError(t, c.MoveTopicPartition(testkit.Table, 0, 1))
-	testkit.WaitFor(t, "a copy made anew", func() bool { return copy.now().opened > 1 })
+	testkit.WaitFor(t, "the copy to be rebuilt", func() bool { return copy.now().opened > 1 })
 	lost.Store(false)
 	v.waitValue("a", "2")
-	testkit.WaitFor(t, "streams to be told that anything may have changed", func() bool {
+	testkit.WaitFor(t, "streams to be notified that anything may have changed", func() bool {
 		told := copy.now().published
 		return len(told) > 0 && told[len(told)-1]
 	})
-	require.GreaterOrEqual(t, copy.now().applied, 2*4, "all was read again")
+	require.GreaterOrEqual(t, copy.now().applied, 2*4, "everything was read again")
 }
 
-// A partition whose directory cannot be opened does not affect the others.
-func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
+func TestViewOfADirectoryThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic(testkit.Table, 2)
@@ -223,14 +222,14 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 		go func() {
 			err := v.Read(0, func(*store.Store, Copy) error {
 				if !applied.Load() {
-					return errors.New("read before it was known what was written")
+					return errors.New("read before it was known what had been written")
 				}
 				return nil
 			}, nil)
 			through.Store(true)
 			read <- err
 		}()
-		testkit.WaitFor(t, "the reader to wait, or to be through", func() bool {
+		testkit.WaitFor(t, "the reader to wait or to finish", func() bool {
 			return through.Load() || strings.Contains(strings.Join(testkit.Goroutines(t, "(*viewPartition).read"),
 				"\n"), "RWMutex).RLock")
 		})
@@ -243,7 +242,7 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 	v.waitValue("end", "2")
 }
 
-func TestLogWentBack(t *testing.T) {
+func TestLogWasRewound(t *testing.T) {
 	require.True(t, logWentBack(fmt.Errorf("following: %w", &kgo.ErrDataLoss{})))
 	require.True(t, logWentBack(fmt.Errorf("following: %w", kerr.OffsetOutOfRange)))
 	for _, err := range []error{nil, errMore, errGiant, kafka.ErrRecreated, kerr.NotLeaderForPartition,
@@ -315,7 +314,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	}
 	round, flushes := 0, disk.flushes.Load()
 	for ; !write(strconv.Itoa(round)); round++ {
-		require.Less(t, round, 100, "nothing waits for a compaction")
+		require.Less(t, round, 100, "no write waits for a compaction")
 		testkit.WaitFor(t, "the flush", func() bool { return disk.flushes.Load() > flushes })
 		flushes = disk.flushes.Load()
 	}
@@ -326,10 +325,10 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 		case value := <-seen:
 			require.Equal(t, strconv.Itoa(round-1), value)
 		case <-time.After(testkit.Patience):
-			t.Fatal("a reader waits")
+			t.Fatal("a reader is blocked")
 		}
 	}
-	require.Empty(t, written, "it waits")
+	require.Empty(t, written, "the write waits")
 	begin()
 	require.NoError(t, <-written)
 	require.Equal(t, strconv.Itoa(round), read())

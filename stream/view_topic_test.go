@@ -36,7 +36,7 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 }
 
 // A view detects that its topic was recreated even if nothing is written to it and its client notices nothing.
-func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
+func TestViewNoticesARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	id := func() (id kafka.LogID) {
@@ -52,7 +52,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	select {
 	case <-held: // the client's only fetch
 	case <-time.After(testkit.Patience):
-		t.Fatal("the view does not fetch")
+		t.Fatal("the view did not fetch")
 	}
 	require.NoError(t, c.DeleteTopic(testkit.Table))
 	c.Topic(testkit.Table, 1)
@@ -60,11 +60,10 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 		now := id()
 		return now != first && now != kafka.LogID{}
 	})
-	v.requireValue("a", "", "what the old log had is not in the copy of the new one")
+	v.requireValue("a", "", "the view of the new log has nothing from the old one")
 }
 
-// A view detects added partitions, too; the others continue as before.
-func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
+func TestViewNoticesAddedPartitions(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	answer, err := kadm.NewClient(c.Client()).CreatePartitions(testkit.Context(t), 1, testkit.Table)

@@ -11,8 +11,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// This file monitors a session's partitions: where their logs end, which a paused client does not report, and whether a
-// partition has stalled.
+// This file watches a session's partitions: where their logs end (a paused client does not report it), and stalls.
 
 const (
 	watchInterval = 5 * time.Second
@@ -21,7 +20,6 @@ const (
 	stallTimeout = 20 * time.Minute
 )
 
-// watch checks the partitions every watchInterval until the session ends.
 func (s *session) watch() {
 	ticker := time.NewTicker(s.opts.watchInterval)
 	defer ticker.Stop()
@@ -42,7 +40,7 @@ func (s *session) look(p *Partition) {
 	status := p.Status()
 	// Only the time since it is running counts: before, it may have been parked for hours.
 	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
-		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why",
+		s.opts.stalled(fmt.Sprintf("%s has stayed at offset %d for %s, with a lag of %d records, for no known reason",
 			status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
 	}
 }
@@ -65,8 +63,7 @@ func (s *session) askForEnds() {
 	}
 }
 
-// die ends the process with the stacks of all goroutines: a partition that stalled for no known reason continues in
-// another process, and the stacks show why it stalled.
+// die ends the process with all goroutines' stacks, which show why a partition stalled; another process continues it.
 func die(why string) {
 	debug.SetTraceback("all")
 	panic("watchdog: " + why)

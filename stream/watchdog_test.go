@@ -35,16 +35,16 @@ func TestStall(t *testing.T) {
 	g.wait(t)
 	select {
 	case why := <-stalls:
-		require.Regexp(t, `^input/0 running has stood at offset 0 for .*s, with 10 records before it, and nothing says why$`, why)
+		require.Regexp(t, `^input/0 running has stayed at offset 0 for .*s, with a lag of 10 records, for no known reason$`, why)
 	case <-time.After(testkit.Patience):
-		t.Fatal("nothing was told")
+		t.Fatal("no stall was reported")
 	}
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 10))
 }
 
 // A partition that was parked for long has not stalled when it resumes, nor has one without lag.
-func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
+func TestStallStartsWhenThePartitionRuns(t *testing.T) {
 	c, _, _, _ := opened(t, 5)
 	var stalls int
 	s := &session{opts: &ProcessorOptions{stallTimeout: time.Minute, stalled: func(string) { stalls++ }}}
@@ -90,13 +90,13 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 		return resp, nil, true
 	})
 	c.Produce(testkit.Records(input, 0, 10, 5)...)
-	told := regexp.MustCompile(`^input/0 running has stood at offset 10 for .*s, with 5 records before it, and nothing says why$`)
+	told := regexp.MustCompile(`^input/0 running has stayed at offset 10 for .*s, with a lag of 5 records, for no known reason$`)
 	deadline := time.After(testkit.Patience)
 	for why := ""; !told.MatchString(why); {
 		select {
 		case why = <-stalls: // the first one may be from the start
 		case <-deadline:
-			t.Fatalf("nothing was told of it, but %q", why)
+			t.Fatalf("the stall was not reported, only %q", why)
 		}
 	}
 	statuses, err := p.Status()
@@ -106,9 +106,8 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 15))
 }
 
-// A requested end is ignored if a fetch has returned a later one since; otherwise it counts, even if the log was
-// truncated.
-func TestTheEndIsTheLatestToldOf(t *testing.T) {
+// A requested end is ignored if a fetch returned a later one since; otherwise it counts, even if the log was truncated.
+func TestEndIsTheLatestReported(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	q := p.queue
 	before := q.end()
@@ -120,8 +119,7 @@ func TestTheEndIsTheLatestToldOf(t *testing.T) {
 	require.EqualValues(t, 7, q.end())
 }
 
-// The process ends with the stacks of all goroutines.
-func TestTheEndShowsWhy(t *testing.T) {
+func TestExitShowsTheReason(t *testing.T) {
 	const child = "KUDOS_TEST_WATCHDOG"
 	if os.Getenv(child) != "" {
 		go stuckHere()

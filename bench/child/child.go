@@ -20,10 +20,8 @@ import (
 )
 
 const (
-	// lineBytes is the longest line that Lines accepts.
-	lineBytes = 1 << 20
-	// logTail is how many bytes of a log an error message shows.
-	logTail = 4000
+	lineBytes = 1 << 20 // the longest line that Lines accepts
+	logTail   = 4000    // how many bytes of a log an error message shows
 )
 
 // Command is a program to start.
@@ -38,8 +36,7 @@ type Command struct {
 	// and hold the lock that Wait uses. The lines go to the log too.
 	Lines    func(line []byte)
 	OfStderr bool
-	// Account, unless nil, changes the account that the child runs under.
-	Account func(*syscall.SysProcAttr)
+	Account  func(*syscall.SysProcAttr) // unless nil, changes the account that the child runs under
 }
 
 // Process is a started child.
@@ -155,8 +152,7 @@ func (p *Process) Running() bool {
 // Exit is nil if the child exited with status 0, otherwise its exit error. Valid once Done is closed.
 func (p *Process) Exit() error { return p.exit }
 
-// Ended is the error of a child that should have kept running: exit status 0 is an error too. Valid once Done is
-// closed.
+// Ended is the error of a child that should have kept running: exit status 0 is one too. Valid once Done is closed.
 func (p *Process) Ended() error {
 	if p.exit != nil {
 		return p.exit
@@ -192,8 +188,7 @@ func Tail(path string) string {
 	return path + ":\n" + cut + strings.TrimSpace(string(text))
 }
 
-// Wait returns once known reports true. It calls known after each line, under the lock of Lines. A child that ends
-// first is an error.
+// Wait returns once known, called after each line under the lock of Lines, is true. A child ending first is an error.
 func (p *Process) Wait(ctx context.Context, what string, known func() bool) error {
 	for {
 		running := p.Running() // read before known: the last lines may come together with the end
@@ -234,7 +229,7 @@ func (p *Process) Poll(ctx context.Context, every time.Duration, what string, as
 }
 
 func (p *Process) endedByItself() error {
-	return fmt.Errorf("%s ended by itself: %w\n%s", p.command.Name, p.Ended(), p.Tail())
+	return fmt.Errorf("%s exited unexpectedly: %w\n%s", p.command.Name, p.Ended(), p.Tail())
 }
 
 // gaveUp is the error of a wait that was canceled or timed out.
@@ -255,7 +250,7 @@ func (p *Process) Terminate(timeout time.Duration) error {
 	case <-p.done:
 	case <-time.After(timeout):
 		p.Kill()
-		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s",
+		return fmt.Errorf("stop %s: still running %v after SIGTERM, killed\n%s",
 			p.command.Name, timeout, p.Tail())
 	}
 	if p.exit != nil {

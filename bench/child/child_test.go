@@ -19,8 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every wait.
-const patience = 30 * time.Second
+const patience = 30 * time.Second // bounds every wait
 
 // script returns a command that runs a shell script, with its log in a new directory.
 func script(t *testing.T, text string) Command {
@@ -42,7 +41,7 @@ func gone(t *testing.T, p *Process) {
 	select {
 	case <-p.Done():
 	case <-time.After(patience):
-		require.FailNow(t, "the child does not end")
+		require.FailNow(t, "the child did not exit")
 	}
 }
 
@@ -59,12 +58,12 @@ func TestLinesAndLog(t *testing.T) {
 		log, err := os.ReadFile(c.Log)
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"out there", "err"}, strings.Split(strings.TrimSpace(string(log)), "\n"),
-			"both are in the log")
+			"both lines are in the log")
 	}
 }
 
 // A line above the limit must neither block the child nor go unnoticed.
-func TestALineThatIsTooLong(t *testing.T) {
+func TestLineTooLong(t *testing.T) {
 	c := script(t, "head -c "+strconv.Itoa(3*lineBytes)+" /dev/zero")
 	c.Lines = func([]byte) {}
 	p := start(t, c)
@@ -72,12 +71,12 @@ func TestALineThatIsTooLong(t *testing.T) {
 	require.ErrorContains(t, p.Exit(), "token too long")
 }
 
-func TestEndingWell(t *testing.T) {
+func TestGracefulShutdown(t *testing.T) {
 	p := start(t, script(t, "exit 0"))
 	gone(t, p)
 	require.False(t, p.Running())
 	require.NoError(t, p.Exit())
-	require.EqualError(t, p.Ended(), "exit status 0", "where it was to stay, that is an error")
+	require.EqualError(t, p.Ended(), "exit status 0", "an error for a process that should keep running")
 }
 
 // On Linux the kernel kills the child with its parent.
@@ -101,7 +100,7 @@ func TestKillEndsTheGroup(t *testing.T) {
 	select {
 	case pid = <-grandchild:
 	case <-time.After(patience):
-		require.FailNow(t, "the script says nothing")
+		require.FailNow(t, "the script printed nothing")
 	}
 	require.True(t, p.Running())
 	p.Kill()
@@ -151,9 +150,9 @@ func TestWaiting(t *testing.T) {
 	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3\n"+c.Log+":\nfirst\nlast")
 	require.NoError(t, p.Wait(ctx, "the last line", func() bool { return said["last"] }))
 	for name, wait := range waits {
-		require.ErrorContains(t, wait(ctx), "script ended by itself: exit status 3\n", name)
+		require.ErrorContains(t, wait(ctx), "script exited unexpectedly: exit status 3\n", name)
 	}
-	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3", "though it is gone")
+	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3", "although it has exited")
 }
 
 func TestTerminateKills(t *testing.T) {
@@ -163,7 +162,7 @@ func TestTerminateKills(t *testing.T) {
 	p := start(t, c)
 	require.NoError(t, p.Wait(t.Context(), "the trap", func() bool { return ready }))
 	require.ErrorContains(t, p.Terminate(100*time.Millisecond),
-		"stop script: still there 100ms after SIGTERM, so it was killed\n")
+		"stop script: still running 100ms after SIGTERM, killed\n")
 	require.False(t, p.Running())
 }
 
@@ -175,7 +174,7 @@ func TestStartFails(t *testing.T) {
 	require.ErrorContains(t, err, "start script: ")
 }
 
-func TestALogThatNobodyWritesToIsClosed(t *testing.T) {
+func TestIdleLogIsClosed(t *testing.T) {
 	c := script(t, "")
 	c.Lines = func([]byte) {}
 	log, _, err := c.outputs(&exec.Cmd{Process: &os.Process{}}) // a started command gets no pipe

@@ -8,8 +8,7 @@ import (
 )
 
 // attributes puts a child into its own process group: Ctrl-C then reaches only this process, which decides in which
-// order children stop. Where supported (Linux, FreeBSD), the system kills the child when the thread that started it
-// ends.
+// order children stop. Where supported (Linux, FreeBSD), the system kills a child when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
 	if signal := reflect.ValueOf(a).Elem().FieldByName("Pdeathsig"); signal.IsValid() {

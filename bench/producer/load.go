@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// giveUpAfter, in multiples of the latency limit, is how late a request may be before its step ends: the rate is not
-// sustainable.
+// giveUpAfter, in latency limits, is how late a request may be before its step ends: the rate is not sustainable.
 const giveUpAfter = 4
 
 type load struct {
@@ -47,8 +46,7 @@ type tally struct {
 	last            time.Time // end of the last response
 }
 
-// hold sends likes at a rate for a while and waits for all responses. It returns an error only if the measurement
-// itself fails.
+// hold sends likes at a rate for a while and waits for all responses. It returns an error only if measuring fails.
 func (l *load) hold(ctx context.Context, likesPerSecond float64, d time.Duration) (Step, error) {
 	interval := max(1, time.Duration(float64(l.likesPerRequest())/likesPerSecond*float64(time.Second)))
 	p := &plan{interval: interval, n: max(1, int64(d/interval))}
@@ -215,8 +213,7 @@ func (c *connection) writeRequest(user uint64) {
 		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", c.options.Addr, len(c.body), c.body)
 }
 
-// maxAnswerBytes bounds the response body; the errors of a whole batch fit.
-const maxAnswerBytes = 4 << 20
+const maxAnswerBytes = 4 << 20 // bounds the response body; the errors of a whole batch fit
 
 type answer struct {
 	accepted int64 // number of likes
@@ -228,19 +225,19 @@ type answer struct {
 func (c *connection) readAnswer() (answer, error) {
 	response, err := http.ReadResponse(c.in, nil)
 	if err != nil {
-		return answer{}, fmt.Errorf("reading an answer: %w", err)
+		return answer{}, fmt.Errorf("reading a response: %w", err)
 	}
 	defer response.Body.Close()
 	accepted := response.StatusCode == http.StatusAccepted
 	if accepted && c.lines == 0 { // the status says it all
 		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)); err != nil {
-			return answer{}, fmt.Errorf("reading an answer: %w", err)
+			return answer{}, fmt.Errorf("reading a response: %w", err)
 		}
 		return answer{accepted: 1, closed: response.Close}, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
-		return answer{}, fmt.Errorf("reading an answer: %w", err)
+		return answer{}, fmt.Errorf("reading a response: %w", err)
 	}
 	// The fields of a batch response and of a problem document.
 	var told struct {
@@ -249,7 +246,7 @@ func (c *connection) readAnswer() (answer, error) {
 		Detail           string
 	}
 	if err := json.Unmarshal(body, &told); err != nil {
-		return answer{}, fmt.Errorf("an answer with status %d is not the producer's: %w", response.StatusCode, err)
+		return answer{}, fmt.Errorf("a response with status %d is not from a producer: %w", response.StatusCode, err)
 	}
 	a := answer{accepted: told.Accepted, closed: response.Close}
 	a.refused = response.StatusCode == http.StatusTooManyRequests

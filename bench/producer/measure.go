@@ -1,8 +1,7 @@
 // Package producer measures how many likes a running `kudos producer` accepts over HTTP, and its latency: for single
 // likes and for batches it finds the highest sustainable rate, and the latency at half of it. It uses nothing but HTTP,
-// so the producer may run anywhere. The accepted likes stay in its likes topic.
-//
-// search.go moves from one rate to the next, load.go holds one.
+// so the producer may run anywhere. The accepted likes stay in its likes topic. search.go moves from one rate to the
+// next, load.go holds one.
 //
 // The load is open loop: requests are due at a constant rate, whatever happens to earlier ones, and latency counts from
 // the due time, so a stalling producer cannot hide the requests that it delays ("coordinated omission"). Load tools
@@ -21,28 +20,20 @@ import (
 
 // Options configure a measurement.
 type Options struct {
-	// Addr is the producer's HTTP address, host:port.
-	Addr string
+	Addr string // the producer's HTTP address, host:port
 	// Connections are shared by single likes; each carries one request at a time. Requests that are due while all are
 	// busy wait, and that time counts. BatchConnections are for batches; more than the producer's
 	// max_concurrent_batches would be rejected.
 	Connections, BatchConnections int
-	// Posts is the number of posts that the likes spread over.
-	Posts uint64
-	// FirstUser is the user of the first like. Every like has another user; none may repeat one of an earlier
-	// measurement.
-	FirstUser uint64
-	// BatchLines is the number of likes per batch.
-	BatchLines int
-	// StartRate is the first rate to try, in likes per second.
-	StartRate float64
+	Posts                         uint64  // how many posts the likes spread over
+	FirstUser                     uint64  // of the first like; each has another user, none of an earlier measurement
+	BatchLines                    int     // likes per batch
+	StartRate                     float64 // the first rate to try, in likes per second
 	// StepFor is how long each rate is held during the search, HoldFor how long half of the highest rate is held.
 	StepFor, HoldFor time.Duration
-	// LatencyLimit is the highest p99 at which a rate counts as sustained.
-	LatencyLimit time.Duration
-	// RequestTimeout bounds one request. It is above the producer's ack_timeout, to receive the producer's own error.
-	RequestTimeout time.Duration
-	Log            *slog.Logger // of each step
+	LatencyLimit     time.Duration // the highest p99 at which a rate counts as sustained
+	RequestTimeout   time.Duration // bounds one request; above the producer's ack_timeout, to receive its own error
+	Log              *slog.Logger  // of each step
 }
 
 // DefaultOptions take some two and a half minutes. Set Addr and Log.
@@ -57,8 +48,7 @@ func DefaultOptions() Options {
 
 // Result is the result of a measurement.
 type Result struct {
-	// LatencyLimitMs is the highest p99 at which a rate counts as sustained.
-	LatencyLimitMs float64 `json:"latency_limit_ms"`
+	LatencyLimitMs float64 `json:"latency_limit_ms"` // the highest p99 at which a rate counts as sustained
 
 	Single Endpoint `json:"single"`
 	Batch  Endpoint `json:"batch"`
@@ -80,35 +70,27 @@ func (r *Result) Accepted() (likes int64) {
 
 // Endpoint is the result for one endpoint.
 type Endpoint struct {
-	// LikesPerRequest is 1, or the lines of a batch.
-	LikesPerRequest int `json:"likes_per_request"`
-	// Connections that the requests shared.
-	Connections int `json:"connections"`
-	// Capacity is the highest sustained rate: all likes accepted, p99 within the limit.
-	Capacity Step `json:"capacity"`
-	// Half is half of that rate, held for longer.
-	Half Step `json:"half"`
-	// Steps are all rates tried, in order.
-	Steps []Step `json:"steps"`
+	LikesPerRequest int    `json:"likes_per_request"` // 1, or the lines of a batch
+	Connections     int    `json:"connections"`       // that the requests shared
+	Capacity        Step   `json:"capacity"`          // the highest sustained: all likes accepted, p99 within the limit
+	Half            Step   `json:"half"`              // half of that rate, held for longer
+	Steps           []Step `json:"steps"`             // all rates tried, in order
 }
 
 // Step is one rate, held for a while. Latencies are per request, from its due time.
 type Step struct {
-	// PlannedLikesPerSecond is the target; LikesPerSecond are the likes accepted, over the time until the last
-	// response.
+	// PlannedLikesPerSecond is the target; LikesPerSecond are the likes accepted, over the time to the last response.
 	PlannedLikesPerSecond float64 `json:"planned_likes_per_second"`
 	LikesPerSecond        float64 `json:"likes_per_second"`
 	Carried               bool    `json:"carried"`
 
 	Requests int   `json:"requests"`
 	Accepted int64 `json:"accepted"` // likes
-	// Refused counts requests answered 429, Failed those without a response or with one other than 202. FirstFailure is
-	// the first of both.
+	// Refused counts 429 responses, Failed all others than 202 and missing ones. FirstFailure is the first of both.
 	Refused      int    `json:"refused"`
 	Failed       int    `json:"failed"`
 	FirstFailure string `json:"first_failure,omitempty"`
-	// Unsent counts requests that were dropped because they were late by several times the limit.
-	Unsent int `json:"unsent"`
+	Unsent       int    `json:"unsent"` // requests that were dropped because they were late by several times the limit
 
 	P50Ms  float64 `json:"p50_ms"`
 	P99Ms  float64 `json:"p99_ms"`
@@ -144,8 +126,7 @@ func Percentiles(times []time.Duration) (p50, p99, p999, longest float64) {
 	return of(500), of(990), of(999), of(1000)
 }
 
-// percentile returns a percentile of sorted times by nearest rank: the smallest time that at least that share does not
-// exceed. 0 if there are none.
+// percentile is by nearest rank: the smallest time that at least that share does not exceed; 0 if there are none.
 func percentile(sorted []time.Duration, perMille int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

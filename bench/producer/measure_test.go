@@ -83,7 +83,6 @@ func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	return users
 }
 
-// The measurement must not miscount: every accepted like is in the topic, once.
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	tier.Verify(t)
 	kafka := shared.Kafka(t)
@@ -152,7 +151,7 @@ func TestSearchFindsTheCapacity(t *testing.T) {
 		require.Greater(t, got*1.1, capacity, "within a tenth of it")
 		require.Equal(t, got/2, found.Half.PlannedLikesPerSecond)
 		require.Equal(t, DefaultOptions().HoldFor, m.lasted[len(m.lasted)-1])
-		require.Len(t, found.Steps, m.calls-2, "all but the warm-up and the half")
+		require.Len(t, found.Steps, m.calls-2, "all but the warm-up and the step at half the rate")
 	}
 }
 
@@ -207,7 +206,7 @@ func loadOn(t *testing.T, lines int, answer http.HandlerFunc) *load {
 	return &load{options: &o, likes: &likes{next: 1, posts: 1000}, lines: lines, connections: 32}
 }
 
-func TestFailuresAreToldApart(t *testing.T) {
+func TestFailuresAreDistinguished(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines   int
 		status  int
@@ -216,14 +215,14 @@ func TestFailuresAreToldApart(t *testing.T) {
 		failure string
 	}{
 		"a like":           {0, 202, accepted, Step{Accepted: 1}, ""},
-		"refused":          {0, 429, `{"detail":"too many"}`, Step{Refused: 1}, "429 Too Many Requests: too many"},
+		"rejected":         {0, 429, `{"detail":"too many"}`, Step{Refused: 1}, "429 Too Many Requests: too many"},
 		"not acknowledged": {0, 503, `{"detail":"unknown"}`, Step{Failed: 1}, "503 Service Unavailable: unknown"},
 		"a batch":          {3, 202, `{"accepted":3,"rejected":0,"failed":0,"lines":[]}`, Step{Accepted: 3}, ""},
-		"a batch in part": {3, 503, `{"accepted":2,"failed":1,"detail":"unknown"}`, Step{Accepted: 2, Failed: 1},
+		"part of a batch": {3, 503, `{"accepted":2,"failed":1,"detail":"unknown"}`, Step{Accepted: 2, Failed: 1},
 			"503 Service Unavailable: unknown"},
-		"a batch with bad line": {3, 202, `{"accepted":2,"rejected":1,"failed":0}`, Step{Accepted: 2, Failed: 1},
+		"a batch with an invalid line": {3, 202, `{"accepted":2,"rejected":1,"failed":0}`, Step{Accepted: 2, Failed: 1},
 			"2 of 3 lines were accepted, 1 rejected, 0 failed"},
-		"another server": {3, 202, `<html>`, Step{Failed: 1}, "an answer with status 202 is not the producer's"},
+		"another server": {3, 202, `<html>`, Step{Failed: 1}, "a response with status 202 is not from a producer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := loadOn(t, c.lines, func(w http.ResponseWriter, r *http.Request) {
@@ -260,7 +259,7 @@ func TestTimesRunFromThePlan(t *testing.T) {
 }
 
 // A server that does not respond stalls the measurement for a bounded time only.
-func TestAHopelessRateIsGivenUp(t *testing.T) {
+func TestUnsustainableRateEndsEarly(t *testing.T) {
 	over := make(chan struct{})
 	l := loadOn(t, 0, func(http.ResponseWriter, *http.Request) { <-over })
 	t.Cleanup(func() { close(over) }) // before the server closes, which waits for its handlers
@@ -275,7 +274,7 @@ func TestAHopelessRateIsGivenUp(t *testing.T) {
 	require.Zero(t, got.Accepted)
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestConnectionRefused(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())

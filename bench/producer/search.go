@@ -13,8 +13,7 @@ const (
 	// maxRate and minRate, in likes per second, bound the search.
 	maxRate = 10_000_000.0
 	minRate = 1.0
-	// narrowings is how often the bracket, a factor of 2, is halved on a logarithmic scale: down to 2^(1/8), 9 % of the
-	// capacity.
+	// narrowings is how often the bracket, a factor of 2, is halved logarithmically: down to 2^(1/8), 9 % of capacity.
 	narrowings = 3
 )
 
@@ -76,16 +75,15 @@ func (s *search) noCapacity() error {
 	what := "no rate was tried"
 	if n := len(s.found.Steps); n > 0 {
 		last := s.found.Steps[n-1]
-		what = fmt.Sprintf("at %.0f p99 was %.0f ms, %d requests were refused and %d failed (%s)",
+		what = fmt.Sprintf("at %.0f p99 was %.0f ms, %d requests were rejected and %d failed (%s)",
 			last.PlannedLikesPerSecond, last.P99Ms, last.Refused, last.Failed, cmp.Or(last.FirstFailure, "none"))
 	}
-	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; see that the producer is ready and "+
-		"takes likes",
+	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; check that the producer is ready and "+
+		"accepts likes",
 		minRate, maxRate, what)
 }
 
-// try reports whether a rate is sustained. It retries a failed rate once, since the machine may have been busy with
-// something else.
+// try reports whether a rate is sustained. It retries a failed rate once, as the machine may have been busy otherwise.
 func (s *search) try(ctx context.Context, rate float64) (carried bool, err error) {
 	for range 2 {
 		step, err := s.hold(ctx, "step", rate, s.options.StepFor)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the alerts as an object for the Prometheus operator: deploy/kubernetes/prometheusrule.sh | kubectl -n kudos apply -f -
+# Prints the alerts as a PrometheusRule for the Prometheus operator: deploy/kubernetes/prometheusrule.sh | kubectl -n kudos apply -f -
 set -eu
 cat <<'END'
 apiVersion: monitoring.coreos.com/v1

@@ -1,7 +1,6 @@
 //go:build !nodev
 
-// Package devtest gives each test its own embedded broker, and its own database in one embedded server. Only _test
-// files import it.
+// Package devtest gives each test its own embedded broker and a database in one embedded server. Only tests import it.
 package devtest
 
 import (
@@ -25,16 +24,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// RealServer names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases. If it
-// is not set, the embedded database is used.
+// RealServer names the variable with the DSN of a real server, whose user may create databases, to use instead.
 const RealServer = "KUDOS_TEST_MYSQL_DSN"
 
-// embedded is the database server in this process. All tests, which run concurrently, share it: go-mysql-server cannot
-// be started twice at the same time.
+// embedded is shared by all tests, which run concurrently: go-mysql-server cannot be started twice at the same time.
 var embedded struct {
 	dsn string
-	// migrating is held by one test at a time. GET_LOCK would do the same, but in the embedded server it blocks all
-	// other statements while it waits.
+	// migrating is held by one test at a time: GET_LOCK, while waiting, blocks all other embedded statements.
 	migrating sync.Mutex
 }
 
@@ -113,8 +109,7 @@ func Migrate(t testing.TB, o sql.Options) {
 const Patience = 60 * time.Second
 
 // WaitFor waits until condition holds. The condition also returns the current state: while it changes, the wait
-// continues, up to ten times Patience, since a busy machine is slow and not stuck. more is logged before the test
-// fails.
+// continues, up to ten times Patience, since a busy machine is slow, not stuck. more is logged before the test fails.
 func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), more func() string) {
 	t.Helper()
 	began := time.Now()
@@ -128,13 +123,13 @@ func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), mor
 			changed, last = time.Now(), text
 		}
 		if time.Since(changed) > Patience || time.Since(began) > 10*Patience {
-			t.Fatalf("waited %s for %s; now, for %s: %s\n%s",
+			t.Fatalf("waited %s for %s; unchanged for %s: %s\n%s",
 				time.Since(began).Round(time.Second), what, time.Since(changed).Round(time.Second), last, more())
 		}
 		select {
 		case <-time.After(pause):
 		case <-t.Context().Done():
-			t.Fatalf("the test ended while waiting for %s; now: %s", what, last)
+			t.Fatalf("the test ended while waiting for %s; last state: %s", what, last)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // WaitReadiness waits until the readiness error contains all words.
 func WaitReadiness(t testing.TB, ready func() error, words ...string) {
 	t.Helper()
-	WaitFor(t, "readiness to say "+strings.Join(words, ", "), func() (bool, any) {
+	WaitFor(t, "the readiness error to contain "+strings.Join(words, ", "), func() (bool, any) {
 		err := ready()
 		missing := func(word string) bool { return !strings.Contains(fmt.Sprint(err), word) }
 		return !slices.ContainsFunc(words, missing), err

@@ -54,19 +54,18 @@ func (s LogShape) Write(c *Cluster) {
 	}
 }
 
-// LogShapes are the possible ends of a state table's log. Reading up to the last data record, or waiting for the high
-// watermark, fails with some of them.
+// LogShapes are ends of a state table's log. Reading to the last data record or the high watermark fails with some.
 var LogShapes = map[string]LogShape{
-	"empty":                             {"", nil},
-	"plain records":                     {"plain a=1 b=1 a=2", []string{"a=2", "b=1"}},
-	"a deleted key":                     {"plain a=1 b=1 a", []string{"b=1"}},
-	"a commit marker at the end":        {"commit a=1; commit b=1", []string{"a=1", "b=1"}},
-	"an aborted transaction at the end": {"commit a=1; abort a=2 b=2", []string{"a=1"}},
-	"nothing but aborted ones":          {"abort a=2; abort a=3", nil},
-	"an open transaction at the end":    {"commit a=1; open a=2", []string{"a=1"}},
-	"committed behind an open one":      {"open a=2; commit a=1", nil},
-	"the head deleted":                  {"plain k0=0 k1=1 k2=2 k3=3 k4=4; plain z=1; delete 5", []string{"z=1"}},
-	"all deleted":                       {"commit k0=0 k1=1 k2=2 k3=3 k4=4; delete -1", nil},
+	"empty":                              {"", nil},
+	"plain records":                      {"plain a=1 b=1 a=2", []string{"a=2", "b=1"}},
+	"a deleted key":                      {"plain a=1 b=1 a", []string{"b=1"}},
+	"a commit marker at the end":         {"commit a=1; commit b=1", []string{"a=1", "b=1"}},
+	"an aborted transaction at the end":  {"commit a=1; abort a=2 b=2", []string{"a=1"}},
+	"only aborted transactions":          {"abort a=2; abort a=3", nil},
+	"an open transaction at the end":     {"commit a=1; open a=2", []string{"a=1"}},
+	"a commit after an open transaction": {"open a=2; commit a=1", nil},
+	"the start deleted":                  {"plain k0=0 k1=1 k2=2 k3=3 k4=4; plain z=1; delete 5", []string{"z=1"}},
+	"everything deleted":                 {"commit k0=0 k1=1 k2=2 k3=3 k4=4; delete -1", nil},
 }
 
 // StaleShapes are logs of which a new leader shows only the first record, or none.
@@ -74,7 +73,7 @@ var StaleShapes = map[string]LogShape{
 	"records":                           {"plain a=2; plain b=2", []string{"a=2", "b=2"}},
 	"commit markers at the end":         {"commit a=2; commit b=2", []string{"a=2", "b=2"}},
 	"an aborted transaction at the end": {"commit a=2; abort b=2", []string{"a=2"}},
-	"nothing but aborted ones":          {"abort b=2; abort b=3", []string{"a=1"}},
+	"only aborted transactions":         {"abort b=2; abort b=3", []string{"a=1"}},
 	"an open transaction at the end":    {"commit a=2; open a=3", []string{"a=2"}},
 }
 

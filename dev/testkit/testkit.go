@@ -62,7 +62,7 @@ func Label(t testing.TB) {
 func LeavesNothing(t testing.TB) {
 	t.Cleanup(func() {
 		if left := remaining(func() []string { return Goroutines(t, ours...) }); len(left) > 0 {
-			t.Fatalf("%d goroutines are left:\n\n%s", len(left), strings.Join(left, "\n\n"))
+			t.Fatalf("%d goroutines leaked:\n\n%s", len(left), strings.Join(left, "\n\n"))
 		}
 	})
 }
@@ -112,13 +112,12 @@ func goroutinesWith(label string, words ...string) []string {
 	return found
 }
 
-// Main runs a package's tests and checks for leaked goroutines at the end, because goroutines started by timers have no
-// test's label.
+// Main runs a package's tests and checks for leaked goroutines last: those started by timers have no test's label.
 func Main(m *testing.M) int {
 	code := m.Run()
 	// What a closed client still does ends by itself.
 	if left := remaining(func() []string { return goroutinesWith("", ours...) }); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "%d goroutines are left:\n\n%s\n", len(left), strings.Join(left, "\n\n"))
+		fmt.Fprintf(os.Stderr, "%d goroutines leaked:\n\n%s\n", len(left), strings.Join(left, "\n\n"))
 		code = 1
 	}
 	return code

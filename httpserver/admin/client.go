@@ -13,8 +13,7 @@ import (
 // maxAnswer bounds what is read of a response. The reasons of some hundred partitions fit.
 const maxAnswer = 1 << 20
 
-// Ask asks the admin server that listens on addr (as in Options.Addr) whether its process is ready. The error says
-// which checks fail, or that the server does not answer.
+// Ask asks the admin server on addr (as in Options.Addr) whether its process is ready. The error names failed checks.
 func Ask(ctx context.Context, addr string) error {
 	target, err := dialable(addr)
 	if err != nil {
@@ -29,16 +28,16 @@ func Ask(ctx context.Context, addr string) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return fmt.Errorf("no answer from the admin server (admin.addr): %w", err)
+		return fmt.Errorf("no response from the admin server (admin.addr): %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", url, err)
+		return fmt.Errorf("reading the response of %s: %w", url, err)
 	}
 	var answer readiness
 	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Checks) == 0 {
-		return fmt.Errorf("%s answers %d %s, but not as kudos does: %.200q",
+		return fmt.Errorf("%s answered %d %s, which is not a kudos readiness report: %.200q",
 			url, resp.StatusCode, http.StatusText(resp.StatusCode), body)
 	}
 	if resp.StatusCode == http.StatusOK && answer.Ready {
@@ -60,7 +59,7 @@ func dialable(addr string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("admin.addr: %q is not host:port: %w", addr, err)
 	case port == "0":
-		return "", fmt.Errorf("admin.addr: %s is any free port; give the one that the server's log names", addr)
+		return "", fmt.Errorf("admin.addr: %s is any free port; use the one in the server's log", addr)
 	}
 	// A server on all addresses also listens on loopback.
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

@@ -13,11 +13,9 @@ import (
 // Check is one readiness condition.
 type Check struct {
 	Name string
-	// Ready returns nil, or an error with the reason and the action. It returns at once, from what its owner already
-	// knows.
-	Ready func() error
-	// Detail, if not nil, returns what /readyz?verbose shows in addition.
-	Detail func() any
+	// Ready returns nil, or an error with reason and action. It returns at once, from what its owner already knows.
+	Ready  func() error
+	Detail func() any // if not nil: what /readyz?verbose shows in addition
 }
 
 // readiness is the body of /readyz.
@@ -35,8 +33,8 @@ type checkResult struct {
 
 const index = `kudos admin
 /livez         200 while the process answers
-/readyz        200 when every check passes, 503 otherwise; JSON names each check;
-               /readyz?verbose tells of each partition, too
+/readyz        200 when every check passes, 503 otherwise; JSON lists each check;
+               /readyz?verbose also lists each partition
 /metrics       Prometheus metrics
 /debug/pprof/  Go profiles, with admin.profiles=true
 `
@@ -45,7 +43,7 @@ func newHandler(opts Options, reg *prometheus.Registry, checks []Check) http.Han
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", text(index))
 	mux.HandleFunc("GET /livez", text("ok\n"))
-	mux.Handle("GET /readyz", http.TimeoutHandler(readyz(checks), answerTimeout, "a readiness check does not answer\n"))
+	mux.Handle("GET /readyz", http.TimeoutHandler(readyz(checks), answerTimeout, "a readiness check timed out\n"))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
 		Registry:            reg,
 		MaxRequestsInFlight: maxScrapes,

@@ -1,6 +1,5 @@
 // Package admin is the HTTP server for operators that runs with every role: /livez (the process answers), /readyz (each
-// check by name, and why it fails), /metrics (Prometheus) and, if enabled, /debug/pprof. Nothing here is specific to a
-// role, and users of the service never see it.
+// check by name, and why it fails), /metrics (Prometheus) and, if enabled, /debug/pprof. It is not for users.
 package admin
 
 import (
@@ -21,13 +20,10 @@ import (
 
 // Options configure the admin server.
 type Options struct {
-	// Addr is the address to listen on, host:port; port 0 picks a free one. There is no authentication, so use a
-	// private address.
-	Addr string `mapstructure:"addr"`
-	// Profiles enables /debug/pprof. Taking a profile costs CPU time.
-	Profiles bool `mapstructure:"profiles"`
-	// ShutdownTimeout bounds the responses in flight at shutdown.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+	// Addr is the host:port to listen on; port 0 picks a free one. There is no authentication, so keep it private.
+	Addr            string        `mapstructure:"addr"`
+	Profiles        bool          `mapstructure:"profiles"`         // enables /debug/pprof; a profile costs CPU time
+	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"` // of the responses in flight at shutdown
 }
 
 // DefaultOptions listen on loopback only.
@@ -66,8 +62,7 @@ type Server struct {
 	*httpserver.Server
 }
 
-// NewRegistry returns the registry that a process passes to its roles and its admin server. It already has the
-// collectors of the Go runtime and of the process.
+// NewRegistry returns the registry of a process, with the collectors of the Go runtime and of the process.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
@@ -82,7 +77,7 @@ func NewRegistry() *prometheus.Registry {
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
 	return &Server{opts, log, httpserver.NewServer(httpserver.Config{
-		Name: "admin server", Key: "admin.addr", Addr: opts.Addr, Says: "listening",
+		Name: "admin server", Key: "admin.addr", Addr: opts.Addr,
 		ShutdownTimeout: opts.ShutdownTimeout,
 		HTTP: &http.Server{
 			Handler:           newHandler(opts, reg, checks),
@@ -104,7 +99,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	err = s.Serve(ctx, netutil.LimitListener(ln, maxConnections), httpserver.Work{})
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("requests cut off at shutdown", "after", s.opts.ShutdownTimeout.Round(time.Millisecond))
+		s.log.Warn("requests interrupted at shutdown", "after", s.opts.ShutdownTimeout.Round(time.Millisecond))
 		return nil
 	}
 	return err

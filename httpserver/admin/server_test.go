@@ -85,7 +85,7 @@ func TestVerboseShowsTheDetail(t *testing.T) {
 
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	reg := NewRegistry()
-	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kudos_test_total", Help: "of this test"})
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kudos_test_total", Help: "Test counter."})
 	reg.MustRegister(counter)
 	counter.Add(7)
 	url := start(t, DefaultOptions(), reg)
@@ -113,7 +113,7 @@ func TestProfilesAreServedIfWanted(t *testing.T) {
 			"/v1/posts":                    http.StatusNotFound,
 		} {
 			status, _ := get(t, url+path)
-			require.Equal(t, want, status, "%s, wanted: %t", path, wanted)
+			require.Equal(t, want, status, "%s, profiles: %t", path, wanted)
 		}
 	}
 }

@@ -18,16 +18,14 @@ import (
 
 // Problem is the body of an error response. A role that has more to say embeds it.
 type Problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	// Errors lists the parts of the request at fault.
-	Errors []FieldError `json:"errors,omitempty"`
+	Type   string       `json:"type"`
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Detail string       `json:"detail"`
+	Errors []FieldError `json:"errors,omitempty"` // the parts of the request at fault
 }
 
-// FieldError is what is wrong with one part of a request. Reason is one word for programs, Detail a sentence for
-// people.
+// FieldError is what is wrong with one part of a request. Reason is a word for programs, Detail a sentence for people.
 type FieldError struct {
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason"`
@@ -62,18 +60,18 @@ func TooLarge(format string, args ...any) *Problem {
 
 // TooManyRequests is a 429 problem: too many concurrent requests.
 func TooManyRequests(format string, args ...any) *Problem {
-	return New(http.StatusTooManyRequests, "too-many-requests", "Too many requests at a time", format, args...)
+	return New(http.StatusTooManyRequests, "too-many-requests", "Too many concurrent requests", format, args...)
 }
 
 // NotFound is a 404 problem: no route has the path.
 func NotFound(path string) *Problem {
-	return New(http.StatusNotFound, "not-found", "There is nothing here", "no route has the path %.200q", path)
+	return New(http.StatusNotFound, "not-found", "Not found", "no route has the path %.200q", path)
 }
 
 // MethodNotAllowed is a 405 problem; allow lists the methods of the route.
 func MethodNotAllowed(method, allow string) *Problem {
-	return New(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here",
-		"%.20s is not allowed here; %s is", method, allow)
+	return New(http.StatusMethodNotAllowed, "method-not-allowed", "Method not allowed",
+		"%.20s is not allowed; allowed: %s", method, allow)
 }
 
 // FieldErrorOf converts a schema.PoisonError. whole names the event, for an error that belongs to no single field.
@@ -105,8 +103,7 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
-// ByMethod dispatches on the method; GET also serves HEAD. Without methods, it answers 404. ServeMux could do that, but
-// with errors in plain text.
+// ByMethod dispatches on the method, with problems as errors, unlike ServeMux. GET also serves HEAD. No methods: 404.
 func ByMethod(methods map[string]http.HandlerFunc) http.HandlerFunc {
 	all := maps.Clone(methods)
 	if get, ok := all[http.MethodGet]; ok {

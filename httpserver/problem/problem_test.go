@@ -44,11 +44,11 @@ func TestByMethod(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "POST"} {
 		require.Equal(t, method, ask(ByMethod(methods), method).Header().Get("Served"))
 	}
-	require.Len(t, methods, 2, "what is given stays as it is")
+	require.Len(t, methods, 2, "ByMethod must not change its argument")
 	w := ask(ByMethod(methods), "PUT")
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 	require.Equal(t, "GET, HEAD, POST", w.Header().Get("Allow"))
-	require.Contains(t, w.Body.String(), "PUT is not allowed here; GET, HEAD, POST is")
+	require.Contains(t, w.Body.String(), "PUT is not allowed; allowed: GET, HEAD, POST")
 	w = ask(ByMethod(nil), "GET")
 	require.Equal(t, http.StatusNotFound, w.Code)
 	require.Contains(t, w.Body.String(), `no route has the path \"/here\"`)
@@ -108,7 +108,7 @@ func TestParseFields(t *testing.T) {
 		require.Equal(t, want, wrong.Detail)
 	}
 	_, wrong = ParseFields([]byte(`{"z":1,"y":1,"a":1}`), "body", "a")
-	require.Equal(t, &FieldError{"y", UnknownField, "is not known here; known are a"}, wrong)
-	require.Equal(t, "is not known here; none is", Unknown("z").Detail)
+	require.Equal(t, &FieldError{"y", UnknownField, "is unknown; allowed: a"}, wrong)
+	require.Equal(t, "is unknown; none is allowed", Unknown("z").Detail)
 	require.Len(t, Unknown(strings.Repeat("z", 100)).Field, 40)
 }

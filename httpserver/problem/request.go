@@ -34,10 +34,10 @@ func NotANumber(field, s string) *FieldError {
 
 // RequireMediaType returns a 415 problem if the body is compressed or has none of the types.
 func RequireMediaType(r *http.Request, types ...string) *Problem {
-	const slug, title = "unsupported-media-type", "The body has an unsupported form"
+	const slug, title = "unsupported-media-type", "Unsupported media type"
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return New(http.StatusUnsupportedMediaType, slug, title,
-			"Content-Encoding %.40q is not supported; send the body as it is", coding)
+			"Content-Encoding %.40q is not supported; send the body uncompressed", coding)
 	}
 	given := r.Header.Get("Content-Type")
 	if mediaType, _, err := mime.ParseMediaType(given); err == nil && slices.Contains(types, mediaType) {
@@ -54,7 +54,7 @@ func UnreadBody(err error, limit int64) *Problem {
 	case errors.As(err, &tooMuch):
 		return TooLarge("the body has more than %d bytes", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return New(http.StatusRequestTimeout, "request-timeout", "The body came too slowly",
+		return New(http.StatusRequestTimeout, "request-timeout", "Request timeout",
 			"the body did not arrive in time")
 	}
 	return InvalidRequest(FieldError{"body", string(schema.Undecodable), "ended early"})
@@ -84,9 +84,9 @@ func ParseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 
 // Unknown says that a field or parameter does not exist; known are those that do.
 func Unknown(name string, known ...string) *FieldError {
-	detail := "is not known here; known are " + strings.Join(known, ", ")
+	detail := "is unknown; allowed: " + strings.Join(known, ", ")
 	if len(known) == 0 {
-		detail = "is not known here; none is"
+		detail = "is unknown; none is allowed"
 	}
 	return &FieldError{fmt.Sprintf("%.40s", name), UnknownField, detail}
 }

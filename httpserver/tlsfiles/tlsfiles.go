@@ -12,13 +12,10 @@ import (
 
 // Files are the PEM files of client connections. All may be empty.
 type Files struct {
-	// Setting is the name of the setting that enables TLS, for messages. The others are named after it: kafka.tls,
-	// kafka.tls_ca, kafka.tls_cert and kafka.tls_key.
+	// Setting names the setting that enables TLS, for messages: kafka.tls. The others start with it: kafka.tls_ca.
 	Setting string
-	// CA has the certificates to verify servers with. Empty: the system's.
-	CA string
-	// Cert and Key are the client's own, for servers that require a client certificate. Cert may also have the
-	// intermediate certificates up to the CA.
+	CA      string // certificates to verify servers with; "": the system's
+	// Cert and Key are the client's own, if servers require it. Cert may also have the intermediate certificates.
 	Cert, Key string
 }
 
@@ -26,17 +23,16 @@ type Files struct {
 func (f Files) Validate(used bool) error {
 	var errs []error
 	if !used && f.CA+f.Cert+f.Key != "" {
-		errs = append(errs, fmt.Errorf("%[1]s is false, so that nothing is encrypted and %[1]s_ca, %[1]s_cert and "+
-			"%[1]s_key mean nothing: set it to true, or leave them out", f.Setting))
+		errs = append(errs, fmt.Errorf("%[1]s is false, so nothing is encrypted and %[1]s_ca, %[1]s_cert and "+
+			"%[1]s_key have no effect: set it to true, or remove them", f.Setting))
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		errs = append(errs, fmt.Errorf("%[1]s_cert and %[1]s_key belong together: give both, or neither", f.Setting))
+		errs = append(errs, fmt.Errorf("%[1]s_cert and %[1]s_key belong together: set both, or neither", f.Setting))
 	}
 	return errors.Join(errs...)
 }
 
-// Config reads the files and returns the configuration. server is the name or address that the server's certificate
-// must be valid for.
+// Config reads the files into a configuration. The server's certificate must be valid for server, a name or address.
 func (f Files) Config(server string) (*tls.Config, error) {
 	config := &tls.Config{ServerName: server, MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
@@ -46,7 +42,7 @@ func (f Files) Config(server string) (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s_ca: %s holds no certificate in PEM", f.Setting, f.CA)
+			return nil, fmt.Errorf("%s_ca: %s contains no PEM certificate", f.Setting, f.CA)
 		}
 	}
 	if f.Cert != "" {

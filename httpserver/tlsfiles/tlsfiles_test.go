@@ -15,7 +15,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// server listens with a certificate of an authority, and requires client certificates of the same authority.
 func server(t *testing.T, a *stack.Authority) net.Listener {
 	t.Helper()
 	own := a.IssueForTest(t, "server")
@@ -32,7 +31,6 @@ func server(t *testing.T, a *stack.Authority) net.Listener {
 	return l
 }
 
-// answerAll answers each connection with one byte, until the listener is closed.
 func answerAll(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -44,7 +42,6 @@ func answerAll(l net.Listener) {
 	}
 }
 
-// greet connects like a client does for each connection, and waits for the server's byte.
 func greet(f tlsfiles.Files, l net.Listener) error {
 	config, err := f.Config("127.0.0.1")
 	if err != nil {
@@ -70,8 +67,7 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, read(t, from), 0o600))
 }
 
-// TestCertificatesAreReadForEachConnection checks that after both sides change their authority, the client only needs
-// new files.
+// TestCertificatesAreReadForEachConnection: after both sides change their authority, the client only needs new files.
 func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	before, after := stack.NewAuthority(t), stack.NewAuthority(t)
 	dir := t.TempDir()
@@ -89,15 +85,14 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	old, fresh := server(t, before), server(t, after)
 	require.NoError(t, greet(f, old))
 	var unknown x509.UnknownAuthorityError
-	require.ErrorAs(t, greet(f, fresh), &unknown, "a server that nobody vouches for")
+	require.ErrorAs(t, greet(f, fresh), &unknown, "a server with an unknown authority")
 	install(after)
 	require.NoError(t, greet(f, fresh))
 	require.ErrorAs(t, greet(f, old), &unknown)
 	f.Cert, f.Key = "", ""
-	require.Error(t, greet(f, fresh), "the server wants to know who the client is")
+	require.Error(t, greet(f, fresh), "the server requires a client certificate")
 }
 
-// TestServersAreVerifiedByName checks that a certificate for another address is rejected.
 func TestServersAreVerifiedByName(t *testing.T) {
 	a := stack.NewAuthority(t)
 	own := a.IssueForTest(t, "client")
@@ -108,8 +103,7 @@ func TestServersAreVerifiedByName(t *testing.T) {
 	require.ErrorAs(t, err, &other)
 }
 
-// TestWhatIsWrongWithAFileIsSaid checks that errors name the setting and the file.
-func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
+func TestInvalidFileIsExplained(t *testing.T) {
 	a := stack.NewAuthority(t)
 	one, other := a.IssueForTest(t, "one"), a.IssueForTest(t, "other")
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
@@ -122,7 +116,7 @@ func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
 		}
 	}
 	wrong(tlsfiles.Files{CA: nowhere}, "kafka.tls_ca", nowhere, "no such file")
-	wrong(tlsfiles.Files{CA: one.Key}, "kafka.tls_ca", one.Key, "holds no certificate")
+	wrong(tlsfiles.Files{CA: one.Key}, "kafka.tls_ca", one.Key, "contains no PEM certificate")
 	wrong(tlsfiles.Files{Cert: nowhere, Key: one.Key}, "kafka.tls_cert", nowhere, "no such file")
 	wrong(tlsfiles.Files{Cert: one.Cert, Key: nowhere}, "kafka.tls_key", nowhere, "no such file")
 	wrong(tlsfiles.Files{Cert: one.Cert, Key: other.Key},

@@ -1,5 +1,4 @@
-// The dashboard as people meet it. Each test has posts of its own, so that none depends on
-// another.
+// Browser tests of the dashboard. Each test uses its own posts, so they are independent.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -10,7 +9,7 @@ import { launch, live, open, patience, producer, react, reader, tell, text } fro
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const options = { timeout: 240_000 };
-/** An id that no JavaScript number can hold. */
+/** An id beyond exact JavaScript numbers. */
 const largest = '18446744073709551615';
 
 let browser;
@@ -19,7 +18,7 @@ before(async () => {
 });
 after(() => browser?.close());
 
-/** close a page that did nothing that it must not. */
+/** close a page; faults that are not tolerated fail the test. */
 async function close(page, tolerated = /^$/) {
   assert.deepEqual(page.faults.filter((fault) => !tolerated.test(fault)), []);
   await page.context().close();
@@ -32,7 +31,7 @@ test('a like in one page moves the count in another within a second', options, a
     await text(page, '#post-id', largest);
     await text(page, '#post-likes', '0');
   }
-  // When the button was pressed and when the other page had the count, by the one clock of this machine.
+  // performance.timeOrigin makes the times of the two pages comparable.
   await liker.evaluate(() => document.getElementById('like').addEventListener('click', () => {
     window.pressed = performance.timeOrigin + performance.now();
   }, { capture: true }));
@@ -53,13 +52,13 @@ test('a like in one page moves the count in another within a second', options, a
     await liker.waitForFunction(() => document.getElementById('step-counted').dataset.state === 'done');
   }
   t.diagnostic(`from the click to the count in another page: ${took.join(', ')} ms`);
-  // Half of them: the machine may be busy with other tests, and a single one late.
+  // The median, because other tests on this machine may delay single likes.
   const median = took.toSorted((a, b) => a - b)[Math.floor(likes / 2)];
   assert.ok(median < 1_000, `the median is ${median} ms`);
 
   assert.match(await liker.textContent('#step-kafka'), /partition \d, offset \d+/);
   assert.match(await liker.textContent('#step-counted'), /\d ms after the click/);
-  // The same again counts for nothing, and the page says so.
+  // A repeated reaction changes nothing, and the page says so.
   await liker.click('#like');
   await liker.waitForFunction(() => document.getElementById('step-counted').textContent.includes('Nothing changed'));
   await text(liker, '#post-likes', String(likes));
@@ -73,7 +72,7 @@ test('a like in one page moves the count in another within a second', options, a
   await close(watcher);
 });
 
-test('the ranking is in a new order when a post overtakes another', options, async () => {
+test('the ranking changes its order when a post overtakes another', options, async () => {
   // More likes than the posts of other tests have.
   for (let user = 1; user <= 20; user++) await react('PUT', '7001', user);
   for (let user = 1; user <= 18; user++) await react('PUT', '7002', user);
@@ -88,7 +87,7 @@ test('the ranking is in a new order when a post overtakes another', options, asy
   await page.waitForFunction(() => document.querySelector('tr[data-post="7002"] .col-change').textContent.includes('up 1'));
   await page.waitForFunction(() => document.querySelector('tr[data-post="7001"] .col-change').textContent.includes('down 1'));
 
-  // A row opens its post; the address says so, and the region stays.
+  // A row opens its post; the URL names the post and keeps the region.
   await page.click('tr[data-post="7001"]');
   await text(page, '#post-id', '7001');
   await text(page, '#post-likes', '20');
@@ -96,15 +95,15 @@ test('the ranking is in a new order when a post overtakes another', options, asy
   await page.goBack();
   await text(page, '#post-id', '7002');
 
-  // Germany has a ranking of its own, and the page offers it.
+  // Germany has its own ranking, and the page offers it.
   await page.selectOption('#trending-region', 'DE');
   await order('7002,7001');
   assert.match(new URL(page.url()).hash, /region=DE/);
   await close(page);
 });
 
-test('a ranking that there is none of yet is shown as soon as there is one', options, async () => {
-  for (let user = 1; user <= 12; user++) await react('PUT', '7003', user); // among the first, whatever other tests like
+test('a ranking that does not exist yet is shown as soon as it does', options, async () => {
+  for (let user = 1; user <= 12; user++) await react('PUT', '7003', user); // enough to be among the first
   const context = await browser.newContext();
   const page = await context.newPage();
   let seen = false;
@@ -119,7 +118,7 @@ test('a ranking that there is none of yet is shown as soon as there is one', opt
   await context.close();
 });
 
-test('a reader that is killed and comes back: the page says so, and shows the right count', options, async (t) => {
+test('when a reader is killed and restarted, the page says so and shows the right count', options, async (t) => {
   for (const user of [1, 2, 3]) await react('PUT', '7100', user);
   const page = await open(browser, '#post=7100');
   await live(page);
@@ -131,18 +130,18 @@ test('a reader that is killed and comes back: the page says so, and shows the ri
   const began = performance.now();
   await tell('reader/start');
   t.diagnostic(`the reader was back after ${Math.round(performance.now() - began)} ms`);
-  // It goes on from what it has, so that no older count can come.
+  // It resumes from its last event id, so it cannot get an older count.
   assert.match(new URL((await resumed).url()).searchParams.get('last_event_id'), /.:\d+$/);
   await text(page, '#post-likes', '7');
   await live(page);
   t.diagnostic(`the page was live again after ${Math.round(performance.now() - began)} ms`);
-  // Live means live: the next like shows.
+  // The page receives new likes again.
   await page.click('#like');
   await text(page, '#post-likes', '8');
-  await close(page, /Failed to load resource|net::ERR_/); // what a browser says of a server that is away
+  await close(page, /Failed to load resource|net::ERR_/); // Chromium logs these while a server is down
 });
 
-test('a reader that refuses streams for a while: the page asks again until it gets them', options, async () => {
+test('when a reader rejects streams for a while, the page retries until it gets them', options, async () => {
   await react('PUT', '7150', 1);
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -156,7 +155,7 @@ test('a reader that refuses streams for a while: the page asks again until it ge
   await context.close();
 });
 
-test('a page that nobody looks at has no streams, and goes on when somebody does', options, async () => {
+test('a hidden page closes its streams and resumes them when it is visible again', options, async () => {
   await react('PUT', '7160', 1);
   const page = await open(browser, '#post=7160');
   await text(page, '#post-likes', '1');
@@ -164,7 +163,7 @@ test('a page that nobody looks at has no streams, and goes on when somebody does
     Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
     document.dispatchEvent(new Event('visibilitychange'));
   }, hidden);
-  const ended = page.waitForEvent('requestfailed', (request) => request.url().includes('post_ids=7160')); // cut off by the page
+  const ended = page.waitForEvent('requestfailed', (request) => request.url().includes('post_ids=7160')); // closed by the page
   await look(true);
   await ended;
   await react('PUT', '7160', 2);
@@ -175,7 +174,7 @@ test('a page that nobody looks at has no streams, and goes on when somebody does
   await close(page);
 });
 
-test('the like button is reached and pressed by keyboard alone', options, async () => {
+test('the like button can be used by keyboard alone', options, async () => {
   const page = await open(browser, '#post=7200');
   await live(page);
   await text(page, '#post-likes', '0');
@@ -194,7 +193,7 @@ test('the like button is reached and pressed by keyboard alone', options, async 
     });
     assert.ok(outlined, `the focus cannot be seen on ${await focused()}`);
   }
-  // From before the key on: another announcement may follow it.
+  // Start before the key press: the next announcement replaces this one.
   const told = page.waitForFunction(() => /^Counted after \d+ ms\. This user likes this post\./.test(document.getElementById('announcer').textContent));
   await page.keyboard.press('Space');
   await text(page, '#post-likes', '1');
@@ -211,7 +210,7 @@ for (const colorScheme of ['light', 'dark']) {
       await react('PUT', '7300', 1);
       const page = await open(browser, '#post=7300', { colorScheme, reducedMotion: 'reduce' });
       await live(page);
-      await page.setViewportSize(viewport); // as somebody who turns a phone or narrows a window
+      await page.setViewportSize(viewport); // as by rotating a phone
       await page.waitForSelector('#ranking-rows tr');
       await page.click('#history-details summary');
       await page.waitForSelector('#history-rows tr');
@@ -227,20 +226,20 @@ for (const colorScheme of ['light', 'dark']) {
       assert.deepEqual(told.filter((line) => /^(serious|critical)/.test(line)), []);
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), viewport.width, 'the page is wider than its window');
       const wide = () => [...document.querySelectorAll('.chart')].filter((chart) => chart.firstChild.offsetWidth > chart.clientWidth).map((chart) => chart.id);
-      assert.deepEqual(await page.evaluate(wide), [], 'charts are wider than their place');
+      assert.deepEqual(await page.evaluate(wide), [], 'charts are wider than their container');
       await close(page);
     });
   }
 }
 
-test('what goes wrong is said in words', options, async () => {
+test('errors are shown as text', options, async () => {
   const page = await open(browser, '#post=7400');
   await live(page);
   const problem = (status, type, detail, more) => ({
     status, contentType: 'application/problem+json', headers: { 'Access-Control-Allow-Origin': '*' },
     body: JSON.stringify({ type: `urn:kudos:problem:${type}`, title: 'A title', status, detail, ...more }),
   });
-  // The producer does not know whether Kafka has it: it can be sent again, with its time.
+  // Kafka may or may not have the like: the page offers a retry with the same time.
   const puts = (url) => url.origin === producer;
   await page.route(puts, (route) => route.fulfill(problem(503, 'not-acknowledged', 'Kafka has not answered within 10s', { time_ms: 1700000000123 })));
   await page.click('#like');
@@ -261,7 +260,7 @@ test('what goes wrong is said in words', options, async () => {
   await page.press('#user-input', 'Tab');
   await page.waitForSelector('#user-error:not(:empty)');
 
-  // Without MySQL the rest of the page is as it was.
+  // Without MySQL the rest of the page still works.
   const analytics = (url) => url.pathname === '/v1/analytics/likes';
   await page.route(analytics, (route) => route.fulfill(problem(503, 'no-database', 'MySQL does not answer')));
   await page.check('#history-intervals input[value=day]', { force: true });
@@ -273,7 +272,7 @@ test('what goes wrong is said in words', options, async () => {
   await close(page, /Failed to load resource|net::ERR_/);
 });
 
-test('a reader without a producer has no like button, and says which setting it lacks', options, async () => {
+test('without a producer there is no like button, and the page names the missing setting', options, async () => {
   const context = await browser.newContext();
   const page = await context.newPage();
   await page.route('**/dashboard.json', (route) => route.fulfill({ json: { producer_url: '' } }));

@@ -26,7 +26,6 @@ const (
 	testsWithin   = 10 * time.Minute
 )
 
-// TestDashboard runs dashboard.test.mjs against a complete system.
 func TestDashboard(t *testing.T) {
 	tier.Test(t)
 	s := newSystem(t)
@@ -42,7 +41,7 @@ func TestLockFileNamesNoRegistry(t *testing.T) {
 	lock, err := os.ReadFile("package-lock.json")
 	require.NoError(t, err)
 	require.NotRegexp(t, `"resolved"|https?://`, string(lock),
-		"mend: npm config set omit-lockfile-registry-resolved true, and make it anew")
+		"fix: npm config set omit-lockfile-registry-resolved true, and recreate the file")
 	require.Contains(t, string(lock), `"integrity"`)
 }
 
@@ -55,19 +54,17 @@ func (s *system) control(w http.ResponseWriter, r *http.Request) {
 	case "POST /reader/start":
 		err = s.reader.Start(r.Context())
 	default:
-		err = errors.New("no such control")
+		err = errors.New("unknown control request")
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-// install installs the packages in package.json: the browser driver and axe.
 func install(t testing.TB) {
 	run(t, installWithin, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 }
 
-// node runs a script of this directory with addresses in its environment.
 func node(t testing.TB, environment []string, args ...string) {
 	chromium, err := stack.Chromium()
 	require.NoError(t, err)
@@ -85,15 +82,13 @@ func run(t testing.TB, within time.Duration, environment []string, name string, 
 	require.NoError(t, cmd.Run(), "%s (within %v)", cmd, within)
 }
 
-// screenshotsVariable names the directory for the README's screenshots.
 const screenshotsVariable = "KUDOS_TEST_SCREENSHOTS"
 
-// TestScreenshots is `make screenshots`: it starts `kudos dev` with defaults and takes screenshots in a browser for a
-// few minutes.
+// TestScreenshots is `make screenshots`: it starts `kudos dev` with defaults and takes screenshots for a few minutes.
 func TestScreenshots(t *testing.T) {
-	folder := os.Getenv(screenshotsVariable)
-	if folder == "" {
-		t.Skipf("makes the pictures of the README, with %s=FOLDER (make screenshots)", screenshotsVariable)
+	directory := os.Getenv(screenshotsVariable)
+	if directory == "" {
+		t.Skipf("writes the screenshots of the README if %s=DIRECTORY is set (make screenshots)", screenshotsVariable)
 	}
 	stack.Require(t, stack.NeedBrowser)
 	dir, free := t.TempDir(), "127.0.0.1:0"
@@ -111,14 +106,13 @@ func TestScreenshots(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &at))
 	install(t)
 	node(t, []string{"KUDOS_READER=http://" + at.Reader, "KUDOS_PRODUCER=http://" + at.HTTP,
-		screenshotsVariable + "=" + folder}, "screenshots.mjs")
+		screenshotsVariable + "=" + directory}, "screenshots.mjs")
 }
 
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// system is all of kudos, running as processes on the shared servers.
 type system struct {
 	t            testing.TB
 	program      string
@@ -128,7 +122,6 @@ type system struct {
 	reader       *stack.Server
 }
 
-// newSystem starts a system, and returns when the reader answers.
 func newSystem(t testing.TB) *system {
 	stack.Require(t, stack.NeedBrowser)
 	kafka := shared.Kafka(t)
@@ -174,7 +167,6 @@ func (s *system) start(role string, probe func(context.Context) error, args ...s
 	return p
 }
 
-// dials returns a probe that checks whether something listens at an address.
 func dials(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -185,7 +177,6 @@ func dials(address string) func(context.Context) error {
 	}
 }
 
-// readerAnswers checks that the reader has caught up in every partition.
 func (s *system) readerAnswers(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.readerURL+"/v1/stats", nil)
 	if err != nil {
@@ -198,7 +189,7 @@ func (s *system) readerAnswers(ctx context.Context) error {
 	defer response.Body.Close()
 	var stats struct{ Partitions []struct{ Ready bool } }
 	if err := json.NewDecoder(response.Body).Decode(&stats); err != nil || response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the reader answers %s: %w", response.Status, err)
+		return fmt.Errorf("the reader responded %s: %w", response.Status, err)
 	}
 	for i, p := range stats.Partitions {
 		if !p.Ready {

@@ -1,4 +1,3 @@
-// Package browser tests the dashboard in a real browser, with a reader, producer, processor and ranker running as
-// processes on a real Kafka and MariaDB. dashboard.test.mjs drives Chromium. To kill or start the reader, it calls the
-// Go test over loopback.
+// Package browser tests the dashboard in a real browser, with all roles of kudos as processes on a real Kafka and
+// MariaDB. dashboard.test.mjs drives Chromium, and calls the Go test over loopback to kill or start the reader.
 package browser

@@ -1,27 +1,26 @@
-// The browser, as the tests use it: pages that note what they must not do, and waiting
-// with a bound.
+// Playwright helpers: pages that record faults, and waits with a timeout.
 
 import { chromium } from 'playwright-core';
 
-/** From the Go test beside. */
+/** Set by the Go test in this directory. */
 export const reader = process.env.KUDOS_READER;
 export const producer = process.env.KUDOS_PRODUCER;
 const control = process.env.KUDOS_CONTROL;
 
-/** How long anything may take, in ms: a bound for what hangs, on a machine that is slow. */
+/** Timeout of a step in ms, sufficient on slow machines. */
 export const patience = 60_000;
 
 export async function launch() {
   return chromium.launch({
     executablePath: process.env.KUDOS_CHROMIUM,
-    // As root, as in CI, Chromium has no sandbox. It sees pages of this machine only.
+    // Chromium's sandbox does not work as root (CI). Tests open local pages only.
     args: process.getuid() === 0 ? ['--no-sandbox'] : [],
   });
 }
 
 /**
- * open a page in a browser of its own (storage, connections).
- * @returns the page, with `faults`: what it said on its console, and requests to elsewhere
+ * open a page in its own browser context (storage, connections).
+ * @returns the page, with `faults`: its console errors and warnings, and requests to other hosts
  */
 export async function open(browser, hash = '', options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
@@ -40,7 +39,7 @@ export async function open(browser, hash = '', options = {}) {
   return page;
 }
 
-/** text waits until an element has a text. */
+/** text waits until an element has the wanted text. */
 export async function text(page, selector, wanted, timeout = patience) {
   try {
     const so = ([selector, wanted]) => document.querySelector(selector)?.textContent.trim() === wanted;
@@ -50,16 +49,15 @@ export async function text(page, selector, wanted, timeout = patience) {
   }
 }
 
-/** live waits until the page says that all its parts are. */
 export const live = (page) => text(page, '#status', 'live');
 
-/** react as the page would, without it. */
+/** react likes (PUT) or withdraws (DELETE). */
 export async function react(method, post, user) {
   const response = await fetch(`${producer}/v1/posts/${post}/likes/${user}?region=DE`, { method });
   if (response.status !== 202) throw new Error(`${method} of user ${user} for post ${post}: ${response.status} ${await response.text()}`);
 }
 
-/** tell the Go test to do something: reader/kill, reader/start. */
+/** tell the Go test what to do: reader/kill or reader/start. */
 export async function tell(what) {
   const response = await fetch(`${control}/${what}`, { method: 'POST' });
   if (!response.ok) throw new Error(`${what}: ${await response.text()}`);

@@ -48,22 +48,21 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	r := &run{opts: o, begin: time.Now(), sys: sys, watch: newWatch(sys)}
 	report, err := r.all(ctx)
 	require.NoError(t, err)
-	require.Zero(t, report.Differences, "%s", strings.Join(report.Told, "\n"))
-	require.GreaterOrEqual(t, report.Faults, len(shortKinds)/2, "too few faults came about")
+	require.Zero(t, report.Differences, "%s", strings.Join(report.Details, "\n"))
+	require.GreaterOrEqual(t, report.Faults, len(shortKinds)/2, "too few faults were injected")
 	require.Positive(t, report.Events)
 	t.Log(report.Line())
 
 	r.oracle, err = oracle.New(sys.kafka.Brokers())
 	require.NoError(t, err)
 	defer r.oracle.Close()
-	require.NoError(t, r.remedy(ctx))
+	require.NoError(t, r.action(ctx))
 	left, err := r.drain(ctx, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, left)
 	requireSeen(ctx, t, r)
 }
 
-// openUp lets the database's account enter a directory of the test.
 func openUp(t *testing.T, dir string) {
 	for ; strings.HasPrefix(dir, os.TempDir()) && dir != os.TempDir(); dir = filepath.Dir(dir) {
 		require.NoError(t, os.Chmod(dir, 0o755))
@@ -112,7 +111,7 @@ func TestDeck(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, names(1, 200), names(1, 200), "a seed decides all")
+	require.Equal(t, names(1, 200), names(1, 200), "a seed determines all faults")
 	require.NotEqual(t, names(1, 200), names(2, 200))
 
 	d := newDeck(3, allKinds)
@@ -124,13 +123,13 @@ func TestDeck(t *testing.T) {
 		require.Equal(t, 5, dealt[name], name)
 	}
 	d.giveBack(allKinds[7])
-	require.Equal(t, allKinds[7].name, d.deal(1)[0].kind.name, "what did not come about comes again")
+	require.Equal(t, allKinds[7].name, d.deal(1)[0].kind.name, "a missed fault is dealt again")
 }
 
 // TestPauseLeavesNothingPaused: if one server cannot be paused, the others resume at once, and that one is left alone.
 func TestPauseLeavesNothingPaused(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells what a process does")
+		t.Skip("only Linux shows the state of a process")
 	}
 	program := func(name string) *stack.Server {
 		return stack.ProgramForTest(t, stack.ProgramOptions{Name: name, Path: "/bin/sleep", Args: []string{"60"}})
@@ -144,7 +143,7 @@ func TestPauseLeavesNothingPaused(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", running.PID()))
 		return err == nil && !strings.Contains(string(status), "State:\tT")
-	}, time.Minute, time.Millisecond, "it is still paused")
+	}, time.Minute, time.Millisecond, "the process is still paused")
 }
 
 // TestMarkers has the markers of a real transaction that Kafka 4.2.1 tore in a chaos run.

@@ -14,8 +14,7 @@ import (
 
 const databaseName = "kudos"
 
-// database is MariaDB: a primary, which has the counts, and its replica. A failover swaps them and creates a new
-// database value.
+// database is a MariaDB primary, which has the counts, and its replica. A failover swaps them and creates a new value.
 type database struct {
 	primary, replica *stack.Database
 	direct           *sql.DB // to the primary, bypassing all proxies
@@ -50,7 +49,6 @@ func (s *system) startDatabase(ctx context.Context) error {
 	return nil
 }
 
-// open returns a connection pool with bounded timeouts.
 func open(server *stack.Database) (*sql.DB, error) {
 	config, err := mysql.ParseDSN(server.DSN(databaseName))
 	if err != nil {
@@ -78,7 +76,6 @@ func (s *system) turnOver(ctx context.Context) error {
 	return was.direct.Close()
 }
 
-// sumOfSeq is how many updates a server has applied, over all partitions.
 func sumOfSeq(ctx context.Context, db *sql.DB) (sum uint64, err error) {
 	positions, err := oracle.Positions(ctx, db)
 	for _, at := range positions {

@@ -15,7 +15,7 @@ type disk struct{ root *os.File }
 func newDisk(bytes int64) (*disk, error) {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make a file system for the state: %w", err)
+		return nil, fmt.Errorf("create a file system for the state: %w", err)
 	}
 	defer unix.Close(fs)
 	err = unix.FsconfigSetString(fs, "size", fmt.Sprint(bytes))
@@ -23,7 +23,7 @@ func newDisk(bytes int64) (*disk, error) {
 		err = unix.FsconfigCreate(fs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a file system for the state: %w", err)
+		return nil, fmt.Errorf("create a file system for the state: %w", err)
 	}
 	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
@@ -32,7 +32,6 @@ func newDisk(bytes int64) (*disk, error) {
 	return &disk{root: os.NewFile(uintptr(mount), "state disk")}, nil
 }
 
-// path is the file system's root, for this process and its children.
 func (d *disk) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.root.Fd()) }
 
 func (d *disk) close() error { return d.root.Close() }

@@ -8,7 +8,7 @@ import "errors"
 type disk struct{}
 
 func newDisk(int64) (*disk, error) {
-	return nil, errors.New("disks of their own are made on Linux only")
+	return nil, errors.New("a separate disk for the state requires Linux")
 }
 func (d *disk) path() string { return "" }
 func (d *disk) close() error { return nil }

@@ -19,7 +19,6 @@ const (
 	tornPatience = 40 * time.Second
 )
 
-// episode is the period between two checks.
 type episode struct {
 	number  int
 	faults  []*fault
@@ -59,7 +58,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 		return e, err
 	}
 	ended := time.Now()
-	left, err := r.drainOrMend(ctx, e)
+	left, err := r.drainOrRepair(ctx, e)
 	if err != nil {
 		return e, err
 	}
@@ -67,7 +66,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	stall, backwards, sightings := r.watch.end()
 	e.stall = stall
 	if left != "" { // no comparison is possible
-		e.diffs.Add("L", "the lag did not go back to 0 within %v: %s", r.opts.DrainTimeout, left)
+		e.diffs.Add("L", "the lag did not return to 0 within %v: %s", r.opts.DrainTimeout, left)
 		return e, nil
 	}
 	err = r.check(ctx, e, sightings)
@@ -111,7 +110,7 @@ func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
 }
 
 func (r *run) strikeOne(ctx context.Context, f *fault) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, strikeTimeout, fmt.Errorf("it is not over after %v", strikeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, strikeTimeout, fmt.Errorf("not over after %v", strikeTimeout))
 	defer cancel()
 	if err := wait(ctx, f.between(100*time.Millisecond, 2*time.Second)); err != nil {
 		return err
@@ -121,8 +120,8 @@ func (r *run) strikeOne(ctx context.Context, f *fault) error {
 	return err
 }
 
-// drainOrMend drains. If the system stalls because Kafka tore a transaction, it runs the action that kudos names.
-func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err error) {
+// drainOrRepair drains. If the system stalls because Kafka tore a transaction, it runs the action that kudos names.
+func (r *run) drainOrRepair(ctx context.Context, e *episode) (left string, err error) {
 	left, err = r.drain(ctx, min(r.opts.DrainTimeout, tornPatience))
 	if err != nil || left == "" {
 		return left, err
@@ -131,9 +130,9 @@ func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err err
 		return "", err
 	}
 	if e.torn != "" {
-		r.opts.Log.Error("Kafka tore a transaction; the remedy is to follow", "where", e.torn, "left", left)
-		if err := r.remedy(ctx); err != nil {
-			return "", fmt.Errorf("the remedy for a torn transaction: %w", err)
+		r.opts.Log.Error("Kafka tore a transaction; running the action that kudos names", "where", e.torn, "left", left)
+		if err := r.action(ctx); err != nil {
+			return "", fmt.Errorf("running the action for a torn transaction: %w", err)
 		}
 	}
 	return r.drain(ctx, r.opts.DrainTimeout)
@@ -173,10 +172,10 @@ func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error
 		r.oracle.Saw(s.partition, s.at)
 	}
 	db := r.sys.database.Load().direct
-	verdict, err := r.oracle.Check(ctx, db)
+	result, err := r.oracle.Check(ctx, db)
 	if err != nil {
 		return fmt.Errorf("checking: %w", err)
 	}
-	e.events, e.diffs = verdict.Events, verdict.Differences
+	e.events, e.diffs = result.Events, result.Differences
 	return nil
 }

@@ -27,7 +27,6 @@ func shape() dev.Shape {
 	return s
 }
 
-// generator generates the events of one client.
 type generator struct {
 	random     *rand.Rand
 	events     *dev.Generator
@@ -61,7 +60,6 @@ func (g *generator) next(now time.Time) oracle.Event {
 	return e
 }
 
-// record encodes an event in one of its forms.
 func (g *generator) record(e oracle.Event) *kgo.Record {
 	rec := &kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)}
 	if g.random.IntN(10) == 0 {
@@ -109,8 +107,7 @@ func (g *generator) malformed() *kgo.Record {
 	return rec
 }
 
-// oversized makes records that are too large for an event. Some exceed even the size limit of a record batch, which the
-// broker does not notice because they are compressed.
+// oversized makes too large events. Some exceed a batch's size limit too: compressed, so the broker does not notice.
 func (g *generator) oversized() *kgo.Record {
 	rec := g.record(g.next(time.Now()))
 	size := 4097 + g.random.IntN(40_000)
@@ -122,7 +119,6 @@ func (g *generator) oversized() *kgo.Record {
 	return rec
 }
 
-// future makes events with a time in the future.
 func (g *generator) future() *kgo.Record {
 	e := g.next(time.Now())
 	e.TimeMs += []int64{61_000, 3_600_000, 86_400_000 * 365, math.MaxInt64 - e.TimeMs}[g.random.IntN(4)]

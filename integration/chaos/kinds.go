@@ -44,7 +44,7 @@ type fault struct {
 }
 
 // errMissed means that a fault could not be injected; it is tried again later.
-var errMissed = errors.New("the fault did not come about")
+var errMissed = errors.New("the fault could not be injected")
 
 func missed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errMissed, fmt.Sprintf(format, args...))
@@ -59,7 +59,6 @@ func (f *fault) on(format string, args ...any) {
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
 }
 
-// show adds evidence.
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
 var allKinds = []*kind{
@@ -68,16 +67,16 @@ var allKinds = []*kind{
 	{"processor-pause", laneProcessors, onProcessor(pauseProcessor),
 		"SIGSTOP of a processor, within and beyond its session timeout", nil},
 	{"processor-stop", laneProcessors, onProcessor(stopProcessor),
-		"SIGTERM of a processor in the middle of its work", nil},
+		"SIGTERM of a working processor", nil},
 	{"processor-zombie", laneProcessors, onProcessor(zombie),
-		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be refused", nil},
+		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
 	{"state-disk-full", laneProcessors, onProcessor(fillDisk),
-		"no space left for the local state, with stores closed and opened meanwhile", hasDisks},
+		"no space left for the local state while stores are closed and opened", hasDisks},
 	{"state-corrupted", laneProcessors, onProcessor(corruptState),
-		"bytes of the local state overwritten or cut off, of a stopped or running processor", nil},
+		"local state overwritten or truncated, of a stopped or running processor", nil},
 	{"state-deleted", laneProcessors, onProcessor(deleteState),
-		"local state deleted, all or some of it, of a dead or running processor", nil},
+		"some or all local state deleted, of a dead or running processor", nil},
 	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
 
 	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),
@@ -96,10 +95,10 @@ var allKinds = []*kind{
 
 	{"mysql-kill", laneDatabase, killMySQL, "SIGKILL of the MariaDB primary", nil},
 	{"mysql-pause", laneDatabase, pauseMySQL, "SIGSTOP of the MariaDB primary", nil},
-	{"mysql-failover", laneDatabase, failover, "failover to a replica that misses the last transactions", nil},
-	{"mysql-locks", laneDatabase, lockRows, "locks held on count rows, or on positions", nil},
+	{"mysql-failover", laneDatabase, failover, "failover to a replica that lacks the last transactions", nil},
+	{"mysql-locks", laneDatabase, lockRows, "row locks held on counts or on positions", nil},
 	{"mysql-reply-lost", laneDatabase, loseReplies,
-		"the reply lost exactly at COMMIT, after the server committed", nil},
+		"the response to COMMIT lost after the server committed", nil},
 	{"mysql-latency", laneDatabase, mysqlNetwork(latency), "latency between processors and MariaDB", hasSockets},
 	{"mysql-reset", laneDatabase, mysqlNetwork(reset),
 		"connections to MariaDB reset, or cut in the middle of a packet", hasSockets},
@@ -112,14 +111,14 @@ var allKinds = []*kind{
 	{"kafka-silence", laneNetwork, kafkaNetwork(silence),
 		"bytes to or from brokers lost, connections left open", hasSockets},
 
-	{"events-poison", laneLoad, loadFault("poison records", 200, 2000, (*generator).malformed),
-		"a burst of records that can be no events", nil},
+	{"events-poison", laneLoad, loadFault("invalid events", 200, 2000, (*generator).malformed),
+		"a burst of invalid events", nil},
 	{"events-oversized", laneLoad, loadFault("oversized records", 20, 80, (*generator).oversized),
-		"a burst of records too large for an event, some for a dead letter", nil},
+		"a burst of records too large for an event, some even for a dead letter", nil},
 	{"events-misrouted", laneLoad, loadFault("misrouted events", 500, 3000, (*generator).astray,
-		kgo.RecordPartitioner(kgo.ManualPartitioner())), "a burst of events in wrong partitions", nil},
+		kgo.RecordPartitioner(kgo.ManualPartitioner())), "a burst of events in the wrong partition", nil},
 	{"events-future", laneLoad, loadFault("future-dated events", 200, 2000, (*generator).future),
-		"a burst of events with times that have not come", nil},
+		"a burst of events dated in the future", nil},
 }
 
 // Kinds returns the names of all kinds of fault.
@@ -131,8 +130,7 @@ func Kinds() []string {
 	return names
 }
 
-// deck deals the kinds of fault: all of them once in random order, then all of them again. So each kind comes about
-// equally often, even with few faults.
+// deck deals all kinds of fault in random order, then all again: each comes about equally often, even with few faults.
 type deck struct {
 	random *rand.Rand
 	kinds  []*kind
@@ -160,7 +158,6 @@ func (d *deck) deal(n int) []*fault {
 	return faults
 }
 
-// giveBack puts the kind of a missed fault back into the deck.
 func (d *deck) giveBack(k *kind) {
 	d.left = append(d.left, k)
 	i := d.random.IntN(len(d.left))

@@ -13,7 +13,6 @@ import (
 	"kudos/schema"
 )
 
-// inSyncTimeout bounds the wait for all replicas to be in sync after a broker fault.
 const inSyncTimeout = 2 * time.Minute
 
 // part is a role that a node can have: its name, and which node has it for a partition of likes.
@@ -28,22 +27,21 @@ var (
 	controller  = part{"controllers", controllerOf}
 )
 
-// brokerFault applies do to the node that currently has a role.
 func brokerFault(do func(context.Context, *fault, *stack.Server) error, has part) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		partition := f.random.Int32N(f.sys.opts.Partitions)
 		node, err := f.sys.ask(ctx, has, partition)
 		if err != nil {
-			return missed("nobody could be asked who it would be: %v", err)
+			return missed("cannot look up the broker with this role: %v", err)
 		}
 		if node < 0 || int(node) >= len(f.sys.kafka.Nodes()) {
-			return missed("nobody has that part")
+			return missed("no broker has this role")
 		}
 		if err := do(ctx, f, f.sys.kafka.Node(int(node))); err != nil {
 			return err
 		}
 		if now, err := f.sys.ask(ctx, has, partition); err == nil && now != node {
-			f.show(has.what+" that went to another broker", 1)
+			f.show(has.what+" moved to another broker", 1)
 		}
 		return f.sys.inSync(ctx)
 	}
@@ -88,7 +86,7 @@ func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 		return 0, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errors.New("the quorum does not tell its leader")
+		return 0, errors.New("the quorum names no leader")
 	}
 	p := resp.Topics[0].Partitions[0]
 	return p.LeaderID, errors.Join(kerr.ErrorForCode(resp.ErrorCode), kerr.ErrorForCode(p.ErrorCode))
@@ -100,7 +98,7 @@ func killNode(ctx context.Context, f *fault, node *stack.Server) error {
 		return err
 	}
 	// See torn.go. If all brokers are killed, no other can take over, and tearing is left to chance.
-	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(),
+	err := waitUntil(ctx, inSyncTimeout, "other brokers to take over from "+node.String(),
 		func() bool { return !f.sys.leads(ctx, node) })
 	return errors.Join(err, wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
 }

@@ -35,9 +35,9 @@ func failover(ctx context.Context, f *fault) error {
 	case err != nil:
 		return fmt.Errorf("failing MySQL over: %w", err)
 	case lost == 0:
-		return missed("the replica missed nothing: nothing was applied meanwhile")
+		return missed("the replica lacked nothing: no update was applied meanwhile")
 	}
-	f.show("updates that MySQL had applied and a failover lost", int64(lost))
+	f.show("applied updates lost by a MySQL failover", int64(lost))
 	return nil
 }
 
@@ -52,7 +52,7 @@ func lockRows(ctx context.Context, f *fault) error {
 	f.on("%s for %v", query, d.Round(time.Millisecond))
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return missed("MySQL does not take it: %v", err)
+		return missed("MySQL did not start a transaction: %v", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // the end of the fault; what was locked is free when the session is gone, too
 	if _, err := tx.ExecContext(ctx, query); err != nil {
@@ -73,21 +73,20 @@ func lockRows(ctx context.Context, f *fault) error {
 		}
 	}
 	if waited == 0 {
-		return missed("nobody waited for the locks")
+		return missed("no transaction waited for the locks")
 	}
-	f.show("transactions seen waiting for the locks at one time, summed up", waited)
+	f.show("transactions that waited for locks (maximum per fault, summed)", waited)
 	return nil
 }
 
-// loseReplies breaks connections at the worst moment: the server has committed and replied, and the processor does not
-// know it.
+// loseReplies breaks connections at the worst moment: the server has committed and replied, unknown to the processor.
 func loseReplies(ctx context.Context, f *fault) error {
 	n := 1 + f.random.Int64N(4)
 	f.on("%d COMMITs", n)
 	var seen, lost atomic.Int64
-	f.sys.network.commits.On(func(query string) mysqlproxy.Verdict {
+	f.sys.network.commits.On(func(query string) mysqlproxy.Decision {
 		if !strings.EqualFold(query, "COMMIT") || seen.Add(1) > n {
-			return mysqlproxy.Verdict{}
+			return mysqlproxy.Decision{}
 		}
 		return mysqlproxy.CutAfter(func(ok bool) {
 			if ok { // otherwise the connection just breaks
@@ -100,6 +99,6 @@ func loseReplies(ctx context.Context, f *fault) error {
 	if lost.Load() == 0 {
 		return missed("%v", err)
 	}
-	f.show("replies to COMMIT that were lost", lost.Load())
+	f.show("lost responses to COMMIT", lost.Load())
 	return nil
 }

@@ -68,7 +68,6 @@ func mysqlNetwork(make func(*fault) weather) func(context.Context, *fault) error
 	}
 }
 
-// kafkaNetwork disturbs the connections of one broker, or of all.
 func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		brokers := f.sys.network.brokers
@@ -80,8 +79,7 @@ func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error
 	}
 }
 
-// weather disturbs existing connections and verifies the effect: they are closed, or a response on the same path is
-// late or missing.
+// weather disturbs existing connections and verifies the effect: they close, or a response on the path is late or lost.
 func (f *fault) weather(
 	ctx context.Context, w weather, ask func(context.Context, string) error, proxies ...*toxiproxy.Proxy,
 ) error {
@@ -107,7 +105,7 @@ func (f *fault) weather(
 	struck := int64(0)
 	switch {
 	case w.never && err == nil, w.slow > 0 && (err != nil || took < w.slow):
-		err = missed("an answer came after %v: %v", took, err)
+		err = missed("got a response or an error after %v: %v", took, err)
 	default:
 		err = nil
 	}
@@ -125,15 +123,14 @@ func (f *fault) weather(
 		return fmt.Errorf("%s: %w", f.kind.name, e)
 	}
 	if err == nil && struck == 0 {
-		err = missed("no connection was struck")
+		err = missed("no connection was affected")
 	}
 	if err == nil {
-		f.show("connections struck by "+f.kind.name, struck)
+		f.show("connections affected by "+f.kind.name, struck)
 	}
 	return err
 }
 
-// sockets is Linux's list of TCP connections.
 const sockets = "/proc/net/tcp"
 
 func hasSockets(*system) bool {

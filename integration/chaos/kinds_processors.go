@@ -13,8 +13,7 @@ import (
 	"kudos/schema"
 )
 
-// atWorkTimeout bounds the wait for a started processor to have partitions: without any, a fault would hardly affect
-// it.
+// atWorkTimeout bounds the wait for a started processor's partitions: without any, a fault would hardly affect it.
 const atWorkTimeout = 25 * time.Second
 
 // onProcessor strikes a processor that has partitions, and locks out other faults meanwhile.
@@ -35,7 +34,7 @@ func killProcessor(ctx context.Context, f *fault, u *unit) error {
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
 	}
-	f.show("processors killed at their work", 1)
+	f.show("processors killed while working", 1)
 	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
 }
 
@@ -56,7 +55,7 @@ func killAllProcessors(ctx context.Context, f *fault) error {
 		}
 		errs = append(errs, u.Kill())
 	}
-	f.show("processors killed at their work", struck)
+	f.show("processors killed while working", struck)
 	errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
 	for _, u := range f.sys.processors {
 		errs = append(errs, u.restore(ctx))
@@ -65,7 +64,7 @@ func killAllProcessors(ctx context.Context, f *fault) error {
 		return err
 	}
 	if struck == 0 {
-		return missed("none of them was at work")
+		return missed("no processor was working")
 	}
 	return nil
 }
@@ -81,7 +80,7 @@ func pauseProcessor(ctx context.Context, f *fault, u *unit) error {
 		return err
 	}
 	if d > sessionTimeout && u.tells(ctx, size, fencedSoon, gaveUp, assigned) == nil {
-		f.show("processors that were paused and lost their partitions", 1)
+		f.show("paused processors that lost their partitions", 1)
 	}
 	return nil
 }
@@ -89,15 +88,14 @@ func pauseProcessor(ctx context.Context, f *fault, u *unit) error {
 func stopProcessor(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Stop(); err != nil {
-		return fmt.Errorf("a processor that was asked to end: %w", err)
+		return fmt.Errorf("stopping a processor: %w", err)
 	}
 	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 }
 
-// rebalanceStorm starts and ends guests before the group has settled.
 func rebalanceStorm(ctx context.Context, f *fault) error {
 	n := 2 + f.random.IntN(4)
-	f.on("%d comings and goings of guests", n)
+	f.on("%d starts and stops of guests", n)
 	assignments := f.sys.assignments()
 	var errs []error
 	for range n {
@@ -121,14 +119,13 @@ func rebalanceStorm(ctx context.Context, f *fault) error {
 		return err
 	}
 	moved := func() bool { return f.sys.assignments() > assignments }
-	if err := waitUntil(ctx, atWorkTimeout, "partitions to be assigned anew", moved); err != nil {
+	if err := waitUntil(ctx, atWorkTimeout, "partitions to be reassigned", moved); err != nil {
 		return missed("%v", err)
 	}
-	f.show("assignments of partitions in rebalance storms", int64(f.sys.assignments()-assignments))
+	f.show("partition assignments in rebalance storms", int64(f.sys.assignments()-assignments))
 	return nil
 }
 
-// assignments is how often processors have been assigned partitions.
 func (s *system) assignments() (n int) {
 	for _, u := range slices.Concat(s.processors, s.guests) {
 		n += strings.Count(u.logSince(0), assigned)
@@ -140,7 +137,7 @@ const (
 	zombieTries = 60
 	// fencedSoon bounds the time until a resumed zombie gives up its partition.
 	fencedSoon = 20 * time.Second
-	gaveUp     = "gave the partition up"
+	gaveUp     = `"event":"partition_fenced"`
 )
 
 // zombie pauses a processor within a transaction until another owns the transaction's partition, and resumes it: what
@@ -149,7 +146,7 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 	var id string
 	for try := 0; id == ""; try++ {
 		if try == zombieTries {
-			return missed("no transaction was open whenever the processor was stopped")
+			return missed("no transaction was open whenever the processor was paused")
 		}
 		if err := u.Pause(); err != nil {
 			return missed("%v", err)
@@ -191,17 +188,16 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 		}
 		return ""
 	}
-	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", func() bool {
+	if err := waitUntil(ctx, fencedSoon, "the zombie to be rejected", func() bool {
 		return refusal() != ""
 	}); err != nil {
 		return missed("%v", err)
 	}
-	f.sys.log.Info("zombie refused", "server", u.String(), "its log", refusal())
-	f.show("late commits that were refused", 1)
+	f.sys.log.Info("zombie rejected", "server", u.String(), "its log", refusal())
+	f.show("late commits rejected", 1)
 	return nil
 }
 
-// producerState is the broker's producer state of a transactional id.
 type producerState struct {
 	id    int64
 	epoch int16
@@ -237,7 +233,6 @@ func (s *system) openFor(ctx context.Context, d time.Duration) (string, error) {
 	return "", err
 }
 
-// open returns the fold's open transactions, with their start times.
 func (s *system) open(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

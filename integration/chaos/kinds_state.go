@@ -16,8 +16,7 @@ func hasDisks(s *system) bool {
 	return !slices.ContainsFunc(s.processors, func(u *unit) bool { return u.disk == nil })
 }
 
-// fillDisk fills the disk of a processor's state. A guest starts and dies meanwhile, so that stores are closed, which
-// writes to disk, and opened.
+// fillDisk fills a processor's disk. A guest starts and dies meanwhile, so that stores are closed (a write) and opened.
 func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(2*time.Second, 6*time.Second)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
@@ -37,12 +36,11 @@ func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	if noticed != nil {
 		return missed("%v", noticed)
 	}
-	f.show("MiB that filled state disks", written>>20)
+	f.show("MiB written to fill state disks", written>>20)
 	f.show("processors that found their state disk full", 1)
 	return nil
 }
 
-// noticeTimeout bounds the wait for a processor to notice the damage to its state.
 const noticeTimeout = 6 * time.Second
 
 func fill(path string) (written int64, err error) {
@@ -75,8 +73,7 @@ func (u *unit) stateFiles(tables bool) (files []string) {
 	return files
 }
 
-// corruptState overwrites or truncates a processor's files: of a running processor, or of one that was shut down
-// gracefully, so that the files are complete.
+// corruptState overwrites or truncates files of a processor that runs, or was shut down gracefully (complete files).
 func corruptState(ctx context.Context, f *fault, u *unit) error {
 	running := f.random.IntN(3) == 0
 	if !running {
@@ -100,8 +97,7 @@ func corruptState(ctx context.Context, f *fault, u *unit) error {
 	return f.noticed(ctx, u, running, size)
 }
 
-// noticed waits until a processor logs that it has detected the damage. A running processor may not read the files;
-// then it is restarted.
+// noticed waits until a processor logs the damage. A running one may not read the files; then it is restarted.
 func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) error {
 	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ",
 		"local state is opened again", "local state in"}
@@ -124,11 +120,10 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 			return missed("%v", err)
 		}
 	}
-	f.show("processors that noticed their state is damaged", 1)
+	f.show("processors that detected damaged state", 1)
 	return nil
 }
 
-// damage overwrites a few places in a file, or truncates it.
 func (f *fault) damage(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -158,7 +153,6 @@ func (f *fault) damage(path string) error {
 	return nil
 }
 
-// deleteState deletes a processor's files: all or some, while it is stopped or running.
 func deleteState(ctx context.Context, f *fault, u *unit) error {
 	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
 	f.on("%v, running: %v, all: %v", u, running, all)

@@ -27,8 +27,7 @@ const (
 	beat = 20 * time.Millisecond
 )
 
-// load consists of the writers: an upstream service that writes to Kafka, and a client of the producer. They record
-// what was acknowledged to them.
+// load is an upstream service that writes to Kafka, and a client of the producer. They record acknowledgments.
 type load struct {
 	s      *system
 	direct *generator
@@ -73,7 +72,7 @@ func (l *load) run(ctx context.Context) error {
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := l.client.Flush(flush); err != nil {
-		return fmt.Errorf("what was written to Kafka is not acknowledged %v after the faults: %w", flushTimeout, err)
+		return fmt.Errorf("records are still not acknowledged %v after the faults: %w", flushTimeout, err)
 	}
 	return nil
 }
@@ -142,7 +141,7 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 	mu.Lock()
 	defer mu.Unlock()
 	if taken == 0 {
-		return 0, fmt.Errorf("of %d records none was taken: %w", n, failed)
+		return 0, fmt.Errorf("none of %d records was acknowledged: %w", n, failed)
 	}
 	return taken, nil
 }
@@ -157,7 +156,6 @@ func (l *load) acknowledge(acks ...oracle.Ack) {
 	l.mu.acks = append(l.mu.acks, acks...)
 }
 
-// writeHTTP sends batches to the producer, one after another.
 func (l *load) writeHTTP(ctx context.Context) {
 	every := time.Duration(float64(time.Second) * httpBatch * httpShare / float64(l.s.opts.Rate))
 	tick := time.NewTicker(every)
@@ -230,7 +228,6 @@ func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, e
 	return acks, nil
 }
 
-// acknowledged returns what was acknowledged since the last call.
 func (l *load) acknowledged() []oracle.Ack {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,8 +271,8 @@ func killProducer(ctx context.Context, f *fault) error {
 	}
 	cut := f.load.refused.Load() - before
 	if cut == 0 {
-		return missed("nobody asked it anything meanwhile")
+		return missed("no request was sent meanwhile")
 	}
-	f.show("HTTP requests that the end of the producer cut off or kept out", cut)
+	f.show("HTTP requests that failed because the producer was killed", cut)
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// healTimeout bounds the removal of a toxic from a proxy.
 const healTimeout = 30 * time.Second
 
 // network is the network between kudos and the servers: a proxy in front of each broker, and two in front of MySQL: the
@@ -82,7 +81,6 @@ func (n *network) close() error {
 	return nil
 }
 
-// toxic is a disturbance of connections, in toxiproxy's format.
 type toxic struct {
 	Type       string         `json:"type"`
 	Name       string         `json:"name"`
@@ -92,8 +90,7 @@ type toxic struct {
 
 func (t toxic) String() string { return fmt.Sprintf("%s %s %v", t.Type, t.Stream, t.Attributes) }
 
-// disturb adds toxics to proxies; heal removes them. heal also closes all connections: those that lost bytes would hang
-// forever.
+// disturb adds toxics to proxies; heal removes them and closes all connections: any that lost bytes would hang forever.
 func disturb(proxies []*toxiproxy.Proxy, toxics ...toxic) (heal func() error, err error) {
 	heal = func() error {
 		var errs []error
@@ -117,7 +114,6 @@ func disturb(proxies []*toxiproxy.Proxy, toxics ...toxic) (heal func() error, er
 	return heal, nil
 }
 
-// healProxy closes all connections, removes all toxics and restarts the proxy.
 func healProxy(p *toxiproxy.Proxy) error {
 	done := make(chan error, 1)
 	go func() { // ends once the proxy's connections have ended
@@ -128,10 +124,10 @@ func healProxy(p *toxiproxy.Proxy) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return fmt.Errorf("start the proxy %s again: %w", p.Name, err)
+			return fmt.Errorf("restart the proxy %s: %w", p.Name, err)
 		}
 		return nil
 	case <-time.After(healTimeout):
-		return fmt.Errorf("the proxy %s did not heal within %v", p.Name, healTimeout)
+		return fmt.Errorf("the proxy %s did not recover within %v", p.Name, healTimeout)
 	}
 }

@@ -16,12 +16,11 @@ type Report struct {
 	Episodes int    `json:"episodes"`
 	// Events are the records of likes that were folded and compared. Acknowledged are those that Kafka acknowledged to
 	// the writers; Unanswered are the writes that got no response or an error.
-	Events       int64 `json:"events"`
-	Acknowledged int64 `json:"acknowledged"`
-	Unanswered   int64 `json:"unanswered"`
-	Differences  int   `json:"differences"`
-	// Told are the first differences, in words.
-	Told []string `json:"told,omitempty"`
+	Events       int64    `json:"events"`
+	Acknowledged int64    `json:"acknowledged"`
+	Unanswered   int64    `json:"unanswered"`
+	Differences  int      `json:"differences"`
+	Details      []string `json:"details,omitempty"`
 	// LongestStallSeconds is the longest time without progress of a partition's counts in MySQL while events arrived,
 	// including the duration of the fault. LongestDrainSeconds is the longest time from the last event to lag 0.
 	LongestStallSeconds float64      `json:"longest_stall_seconds"`
@@ -29,8 +28,7 @@ type Report struct {
 	Kinds               []KindReport `json:"kinds"`
 	// Evidence counts the effects of the faults.
 	Evidence map[string]int64 `json:"evidence"`
-	// Torn are transactions that Kafka itself committed in one partition and aborted in another. The partition parked,
-	// and was repaired by the action that kudos named.
+	// Torn are transactions that Kafka committed in one partition and aborted in another, repaired as kudos named.
 	Torn []string `json:"torn_by_kafka,omitempty"`
 	// UnexpectedExits are the kudos processes that exited by themselves.
 	UnexpectedExits int     `json:"unexpected_exits"`
@@ -65,7 +63,7 @@ func (r *Report) add(e *episode) {
 	r.Episodes++
 	r.Events = max(r.Events, e.events)
 	r.Differences += e.diffs.Total
-	r.Told = append(r.Told, e.diffs.Told...)
+	r.Details = append(r.Details, e.diffs.Details...)
 	r.LongestStallSeconds = max(r.LongestStallSeconds, e.stall.Seconds())
 	r.LongestDrainSeconds = max(r.LongestDrainSeconds, e.drained.Seconds())
 	for _, f := range e.faults {
@@ -85,13 +83,12 @@ func (r *Report) add(e *episode) {
 	}
 }
 
-// finish sets what is counted over the whole run.
 func (r *Report) finish(run *run) {
 	r.Unanswered = run.load.failed.Load()
 	r.Acknowledged = run.acked
 	r.Seconds = time.Since(run.begin).Seconds()
 	r.UnexpectedExits = run.sys.exits()
-	r.Evidence["times that a failover moved a partition of MySQL back"] = run.watch.regressed.Load()
+	r.Evidence["partition positions rewound by a MySQL failover"] = run.watch.regressed.Load()
 }
 
 func (r *Report) kind(f *fault) *KindReport {
@@ -119,11 +116,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 		n    int64
 	}{
 		{"events folded and compared", r.Events},
-		{"of them acknowledged to a writer, and found in the log", r.Acknowledged},
-		{"events without an acknowledgement", r.Unanswered},
+		{"acknowledged events found in the log", r.Acknowledged},
+		{"events without an acknowledgment", r.Unanswered},
 		{"**differences**", int64(r.Differences)},
-		{"processes of kudos that ended by themselves, and were started again", int64(r.UnexpectedExits)},
-		{"transactions torn by Kafka (below), which parked a partition until the named remedy", int64(len(r.Torn))},
+		{"kudos processes that exited by themselves and were restarted", int64(r.UnexpectedExits)},
+		{"transactions torn by Kafka (below); each parked a partition until the named action", int64(len(r.Torn))},
 	} {
 		fmt.Fprintf(&b, "| %s | %d |\n", row.what, row.n)
 	}

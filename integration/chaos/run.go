@@ -26,7 +26,6 @@ import (
 
 // Options configure a run.
 type Options struct {
-	// Program is the path of the kudos binary.
 	Program string
 	// Faults is how many faults must have struck before the run ends.
 	Faults int
@@ -34,8 +33,7 @@ type Options struct {
 	For time.Duration
 	// Enough, if not nil, ends the run after the current episode when it is closed.
 	Enough <-chan struct{}
-	// Seed determines the faults and their victims.
-	Seed uint64
+	Seed   uint64
 	// Kinds are the kinds of fault to inject; none: all that this machine supports.
 	Kinds []string
 	// FaultsPerEpisode is how many faults strike between two checks.
@@ -43,9 +41,8 @@ type Options struct {
 	// Rate of the load, in events per second.
 	Rate int
 	// Partitions of the topics, and Processors that share them.
-	Partitions int32
-	Processors int
-	// DrainTimeout bounds the wait for the lag to drop to 0.
+	Partitions   int32
+	Processors   int
 	DrainTimeout time.Duration
 	// Dir is the directory of data and logs; it must exist. They are kept if the run fails.
 	Dir string
@@ -68,16 +65,16 @@ func DefaultOptions() Options {
 func (o Options) Validate() error {
 	var errs []error
 	if o.Program == "" || o.Dir == "" {
-		errs = append(errs, errors.New("chaos: the program's path and a directory are needed"))
+		errs = append(errs, errors.New("chaos: the program's path and a directory are required"))
 	}
 	if o.Faults < 1 || o.FaultsPerEpisode < 1 || o.Rate < 1 || o.Partitions < 1 || o.Processors < 2 ||
 		o.DrainTimeout <= 0 || o.For < 0 {
 		errs = append(errs, errors.New(
-			"chaos: faults, faults an episode, rate, partitions and drain timeout must be above 0, processors above 1"))
+			"chaos: faults, faults per episode, rate, partitions and drain timeout must be > 0, processors > 1"))
 	}
 	for _, name := range o.Kinds {
 		if !slices.Contains(Kinds(), name) {
-			errs = append(errs, fmt.Errorf("chaos: there is no kind of fault %q; there are %v", name, Kinds()))
+			errs = append(errs, fmt.Errorf("chaos: unknown kind of fault %q; must be one of %v", name, Kinds()))
 		}
 	}
 	return errors.Join(errs...)
@@ -105,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 func (r *run) all(ctx context.Context) (_ *Report, err error) {
 	chosen := r.chosen()
 	if len(chosen) == 0 {
-		return nil, errors.New("this machine can do none of the kinds of fault")
+		return nil, errors.New("this machine supports none of the kinds of fault")
 	}
 	r.deck = newDeck(r.opts.Seed, chosen)
 	if r.oracle, err = oracle.New(r.sys.kafka.Brokers()); err != nil {
@@ -116,10 +113,10 @@ func (r *run) all(ctx context.Context) (_ *Report, err error) {
 		return nil, err
 	}
 	defer r.load.close()
-	beside, cancel := context.WithCancel(ctx)
+	background, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { r.watch.run(beside) })
-	work.Go(func() { r.sys.lookAfter(beside) })
+	work.Go(func() { r.watch.run(background) })
+	work.Go(func() { r.sys.lookAfter(background) })
 	defer work.Wait()
 	defer cancel()
 
@@ -142,7 +139,6 @@ func (r *run) enough(report *Report) bool {
 	}
 }
 
-// next runs an episode and adds it to the report, unless it fails.
 func (r *run) next(ctx context.Context, report *Report) error {
 	n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.Faults)
 	e, err := r.episode(ctx, report.Episodes+1, r.deck.deal(n))
@@ -170,7 +166,7 @@ func (r *run) chosen() []*kind {
 		switch {
 		case len(r.opts.Kinds) > 0 && !slices.Contains(r.opts.Kinds, k.name):
 		case k.possible != nil && !k.possible(r.sys):
-			r.opts.Log.Warn("this machine cannot do a kind of fault", "kind", k.name)
+			r.opts.Log.Warn("this machine does not support a kind of fault", "kind", k.name)
 		default:
 			chosen = append(chosen, k)
 		}
@@ -190,7 +186,7 @@ func (e *episode) line() string {
 		text += fmt.Sprintf("  missed %d", len(e.missed))
 	}
 	if e.torn != "" {
-		text += "  torn by Kafka, parked and mended: " + e.torn
+		text += "  torn by Kafka, parked and repaired: " + e.torn
 	}
 	return text
 }

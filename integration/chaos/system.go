@@ -20,13 +20,11 @@ import (
 )
 
 const (
-	// sessionTimeout is the processors' session timeout in the group; transactionTimeout is when Kafka aborts a
-	// transaction whose owner died without a successor.
+	// sessionTimeout is the group's. After transactionTimeout, Kafka aborts the transaction of a dead owner.
 	sessionTimeout     = 3 * time.Second
 	transactionTimeout = 10 * time.Second
 	// diskBytes exceeds the size of any state, and is small enough to be filled quickly.
-	diskBytes = 512 << 20
-	// startTimeout bounds the first start of the processors.
+	diskBytes    = 512 << 20
 	startTimeout = time.Minute
 	// guests is the number of processors that come and go in a rebalance storm.
 	guests = 2
@@ -48,7 +46,6 @@ type system struct {
 	ends   []func() error // cleanup, in order of the starts
 }
 
-// startSystem starts everything except the load.
 func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	s := &system{opts: o, log: o.Log}
 	defer func() {
@@ -154,7 +151,7 @@ func (s *system) newProcessor(i int) (*unit, error) {
 	if i < s.opts.Processors {
 		var err error
 		if u.disk, err = newDisk(diskBytes); err != nil {
-			s.log.Warn("no disk that could be full", "error", err)
+			s.log.Warn("cannot create a disk that can be filled", "error", err)
 		} else {
 			s.atEnd(u.disk.close)
 			u.state = filepath.Join(u.disk.path(), "state")
@@ -173,7 +170,6 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")
 }
 
-// program gives a unit a kudos process that reaches Kafka through the proxies.
 func (s *system) program(u *unit, name string, args ...string) error {
 	admin, err := s.reserve()
 	if err != nil {
@@ -209,20 +205,18 @@ func (s *system) reserve() (string, error) {
 // ours are the processes that only faults end; guests are not among them.
 func (s *system) ours() []*unit { return slices.Concat(s.processors, []*unit{s.producer}) }
 
-// lookAfter restarts processes that exit by themselves, until ctx ends.
 func (s *system) lookAfter(ctx context.Context) {
 	for wait(ctx, 250*time.Millisecond) == nil {
 		for _, u := range s.ours() {
 			exited, err := u.lookAfter(ctx)
 			if exited {
-				s.log.Error("ended by itself, and was started again", "server", u.String(), "error", err,
+				s.log.Error("exited by itself and was restarted", "server", u.String(), "error", err,
 					"log", u.LogTail())
 			}
 		}
 	}
 }
 
-// exits is how often kudos processes exited by themselves.
 func (s *system) exits() (n int) {
 	for _, u := range slices.Concat(s.ours(), s.guests) {
 		n += int(u.exits.Load())

@@ -52,13 +52,12 @@ func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
 	return committed, twice
 }
 
-// torn searches for transactions that were both committed and aborted, and says where they are.
 func (s *system) torn(ctx context.Context) (string, error) {
 	var all []string
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
 		found, err := s.tornIn(ctx, topic)
 		if err != nil {
-			return "", fmt.Errorf("looking for torn transactions in %s: %w", topic, err)
+			return "", fmt.Errorf("searching for torn transactions in %s: %w", topic, err)
 		}
 		all = append(all, found...)
 	}
@@ -111,13 +110,12 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 	return found, nil
 }
 
-const remedyTimeout = 10 * time.Minute
+const repairTimeout = 10 * time.Minute
 
-// remedy runs the action that kudos names for a torn transaction while likes is complete from its start: stop the
-// processors, then `kudos rebuild --from-events`. It also repairs a committed offset that is behind, for which kudos
-// names `--offsets`.
-func (r *run) remedy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
+// action does what kudos names for a torn transaction while likes is complete from its start: stop the processors, then
+// `kudos rebuild --from-events`. It also repairs a lagging committed offset, for which kudos names `--offsets`.
+func (r *run) action(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	s := r.sys
 	var errs []error
@@ -141,8 +139,7 @@ func (r *run) remedy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rebuild rebuilds the state table. The command refuses while the group has members, and a killed guest is a member
-// until its session expires.
+// rebuild rebuilds the state table: refused while the group has members, which a killed guest is until it expires.
 func (s *system) rebuild(ctx context.Context) (err error) {
 	primary := s.database.Load().primary
 	for end := time.Now().Add(10 * sessionTimeout); ; {

@@ -25,13 +25,11 @@ type unit struct {
 	begin atomic.Int64
 }
 
-// Start starts the process.
 func (u *unit) Start(ctx context.Context) error {
 	u.begin.Store(u.logSize())
 	return u.Server.Start(ctx)
 }
 
-// restore makes the unit run again after any fault.
 func (u *unit) restore(ctx context.Context) error {
 	if u.Running() {
 		return u.Resume()
@@ -53,12 +51,10 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 }
 
 // assigned is what a processor logs when it gets partitions.
-const assigned = `"msg":"partitions assigned","group":"latest-like-action"`
+const assigned = `"event":"partitions_assigned","group":"latest-like-action"`
 
-// atWork reports whether a processor has had partitions since its start.
 func (u *unit) atWork() bool { return strings.Contains(u.logSince(u.begin.Load()), assigned) }
 
-// logSize is the current size of the log; logSince reads from there.
 func (u *unit) logSize() int64 {
 	info, err := os.Stat(u.LogPath())
 	if err != nil {
@@ -77,9 +73,8 @@ func (u *unit) logSince(size int64) string {
 	return string(text)
 }
 
-// tells waits until the log contains one of the texts after an offset.
 func (u *unit) tells(ctx context.Context, since int64, within time.Duration, texts ...string) error {
-	return waitUntil(ctx, within, "the log of "+u.String()+" to say: "+strings.Join(texts, ", or: "), func() bool {
+	return waitUntil(ctx, within, "the log of "+u.String()+" to contain: "+strings.Join(texts, ", or: "), func() bool {
 		have := u.logSince(since)
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(have, text) })
 	})

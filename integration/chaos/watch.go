@@ -16,14 +16,12 @@ const (
 	maxSightings = 20_000
 )
 
-// sighting is a position that MySQL was seen at.
 type sighting struct {
 	partition int32
 	at        oracle.Position
 }
 
-// watch polls the positions in MySQL. They must not go back, except by a failover. The longest time that one does not
-// move is the system's longest stall.
+// watch polls the positions in MySQL, which only a failover moves back, and times the longest stall of any position.
 type watch struct {
 	sys       *system
 	regressed atomic.Int64 // how often a failover moved a partition back
@@ -69,7 +67,7 @@ func (w *watch) note(positions map[int32]oracle.Position, generation int) {
 		if at.Offset < last.Offset || at.Seq < last.Seq {
 			if generation == w.mu.generation {
 				w.mu.backwards = append(w.mu.backwards,
-					fmt.Sprintf("I3 MySQL went back from %v to %v in partition %d without a failover", last, at, p))
+					fmt.Sprintf("I3 MySQL was rewound from %v to %v in partition %d without a failover", last, at, p))
 			} else {
 				w.regressed.Add(1)
 			}
@@ -103,7 +101,6 @@ func (w *watch) begin(partitions int32) {
 	}
 }
 
-// end returns the longest stall, and the findings for the oracle.
 func (w *watch) end() (stall time.Duration, backwards []string, sightings []sighting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +110,6 @@ func (w *watch) end() (stall time.Duration, backwards []string, sightings []sigh
 	return stall, backwards, sightings
 }
 
-// rebuilt resets the positions: MySQL starts over.
 func (w *watch) rebuilt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNobodyWaitsForHimself renames files while crashes are simulated.
-func TestNobodyWaitsForHimself(t *testing.T) {
+func TestLockIsNotTakenTwice(t *testing.T) {
 	const times = 2000
 	works := map[string]func(d *Disk, i int) error{
 		"link": func(d *Disk, i int) error { return d.Link("0", fmt.Sprint("link", i)) },
@@ -58,7 +57,7 @@ func TestNobodyWaitsForHimself(t *testing.T) {
 			select {
 			case <-done:
 			case <-time.After(time.Minute):
-				t.Fatal("a disk that is written and looked at stands still")
+				t.Fatal("concurrent writes and crash clones deadlock")
 			}
 		})
 	}

@@ -19,20 +19,19 @@ const recordFile = "record.json"
 // countTimeout bounds building and counting, which take a minute.
 const countTimeout = 10 * time.Minute
 
-var anew = flag.Bool("record", false, "write what is counted to "+recordFile+", whatever it was before")
+var recreated = flag.Bool("record", false, "write the new counts to "+recordFile+", however they differ")
 
-// The instructions and allocations per event must be about the recorded ones. `make creep` updates the record for
-// intended changes.
+// Instructions and allocations per event must be about the recorded ones. `make creep` records intended changes.
 func TestNoCreep(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedValgrind)
 	record := new(Record)
-	if !*anew {
+	if !*recreated {
 		var err error
 		record, err = ReadRecord(recordFile)
 		require.NoError(t, err)
 		if record.Arch != runtime.GOARCH {
-			t.Skipf("%s counts instructions of %s, this is %s", recordFile, record.Arch, runtime.GOARCH)
+			t.Skipf("%s has instruction counts for %s, this machine is %s", recordFile, record.Arch, runtime.GOARCH)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), countTimeout)
@@ -44,10 +43,10 @@ func TestNoCreep(t *testing.T) {
 	now := NewRecord(counted)
 	for _, w := range Workloads() {
 		f := now.Workloads[w.Name]
-		t.Logf("%-22s %8.1f instructions an event, %8.1f allocations per 1,000", w.Name, f.InstructionsPerEvent,
+		t.Logf("%-22s %8.1f instructions per event, %8.1f allocations per 1,000", w.Name, f.InstructionsPerEvent,
 			f.AllocationsPer1000Events)
 	}
-	if *anew {
+	if *recreated {
 		require.NoError(t, now.WriteFile(recordFile))
 		return
 	}

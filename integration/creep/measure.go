@@ -18,8 +18,7 @@ import (
 const parallel = 2
 
 // Program is integration/cmd/creep, built like the product: without the race detector, and without Go's build tag
-// "valgrind", which would make the allocator talk to valgrind and require recompiling the standard library. Valgrind
-// can count a plain program just as well.
+// "valgrind", which makes the allocator talk to valgrind and recompiles the standard library, without need.
 type Program struct{ path string }
 
 // Build builds the program in a directory.
@@ -28,7 +27,7 @@ func Build(ctx context.Context, dir string) (*Program, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-o", p.path, "kudos/integration/cmd/creep")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the program that is counted: %w\n%s", err, out)
+		return nil, fmt.Errorf("building the measured program: %w\n%s", err, out)
 	}
 	return p, nil
 }
@@ -55,8 +54,7 @@ func (p *Program) Count(ctx context.Context) (map[string]Figures, error) {
 	return counted, err
 }
 
-// run runs the program, or a program that runs it, such that nothing depends on time: one thread for Go code, no
-// garbage collection, and no preemption of goroutines.
+// run runs the program so that nothing depends on time: one thread for Go code, no garbage collection, no preemption.
 func (p *Program) run(ctx context.Context, name string, args ...string) (stdout, stderr []byte, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
@@ -79,8 +77,7 @@ func (p *Program) allocations(ctx context.Context) (perRepetition map[string]flo
 	return perRepetition, nil
 }
 
-// instructions counts the instructions per event: the difference between twice as many repetitions and once, so that
-// the start of the process and other one-time costs cancel out.
+// instructions subtracts one run's count from that of twice the repetitions: the process's one-time costs cancel out.
 func (p *Program) instructions(ctx context.Context, w Workload) (float64, error) {
 	once, err := p.total(ctx, w, w.Repetitions)
 	if err != nil {
@@ -96,9 +93,8 @@ func (p *Program) instructions(ctx context.Context, w Workload) (float64, error)
 // instructionCount matches cachegrind's output: "I   refs:      54,947,587".
 var instructionCount = regexp.MustCompile(`(?m)\bI\s+refs:\s+([\d,]+)\s*$`)
 
-// total is the minimum number of instructions that a process executes. The runtime's own threads wake up by the clock,
-// more often in a process that runs longer on a busy machine, and only add to the count: one count of fold/1000_posts
-// was 50 % above the others. So it is the lower of two counts.
+// total is the lower of two counts of a process's instructions. The runtime's own threads wake up by the clock, more
+// often in a longer run on a busy machine, and only add: one count of fold/1000_posts was 50 % above the others.
 func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64, error) {
 	first, err := p.count(ctx, w, repetitions)
 	if err != nil {
@@ -108,7 +104,6 @@ func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64
 	return min(first, second), err
 }
 
-// count is how many instructions a process executes.
 func (p *Program) count(ctx context.Context, w Workload, repetitions int) (int64, error) {
 	_, report, err := p.run(ctx, "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
 		p.path, "run", w.Name, strconv.Itoa(repetitions))

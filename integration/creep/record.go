@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// moreAllowed is how much more than the record an event may cost. Repeated counts of one program are within 1 % of
-	// each other, and within 6 % for writes to a store.
+	// moreAllowed is how much more an event may cost. Repeated counts are within 1 %, and 6 % for writes to a store.
 	moreAllowed = 0.10
 	// lessAllowed is how much less. A record far above the actual cost would let that much creep back unnoticed.
 	lessAllowed = 0.15
@@ -43,7 +42,6 @@ func NewRecord(counted map[string]Figures) *Record {
 	return &Record{Go: runtime.Version(), Arch: runtime.GOARCH, Workloads: rounded}
 }
 
-// round rounds to tenths, which is the useful precision of the figures.
 func round(f float64) float64 { return math.Round(f*10) / 10 }
 
 // ReadRecord reads a record written by WriteFile.
@@ -84,41 +82,41 @@ func (r *Record) Compare(now *Record, workloads []Workload) (creep []string) {
 			continue
 		}
 		is := now.Workloads[w.Name]
-		creep = append(creep, judge(w.Name, "instructions an event", before.InstructionsPerEvent,
+		creep = append(creep, assess(w.Name, "instructions per event", before.InstructionsPerEvent,
 			is.InstructionsPerEvent, 1)...)
 		// allocationsAllowed per repetition, converted to 1,000 events.
 		slack := allocationsAllowed / float64(w.Events) * 1000
-		creep = append(creep, judge(w.Name, "allocations per 1,000 events", before.AllocationsPer1000Events,
+		creep = append(creep, assess(w.Name, "allocations per 1,000 events", before.AllocationsPer1000Events,
 			is.AllocationsPer1000Events, slack)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Workloads)) {
 		if !names[name] {
-			creep = append(creep, name+" is in the record, and nowhere else")
+			creep = append(creep, name+" is in the record, but is not measured")
 		}
 	}
 	return creep
 }
 
-// judge says what is wrong with a figure, if anything. A difference up to slack is always accepted.
-func judge(workload, unit string, before, now, slack float64) []string {
+// assess says what is wrong with a figure, if anything. A difference up to slack is always accepted.
+func assess(workload, unit string, before, now, slack float64) []string {
 	switch {
 	case math.Abs(now-before) <= slack:
 		return nil
 	case now > before*(1+moreAllowed):
-		return []string{fmt.Sprintf("%s costs %.1f %s, the record says %.1f: more than %.0f %% above", workload, now,
+		return []string{fmt.Sprintf("%s costs %.1f %s, the record has %.1f: more than %.0f %% above", workload, now,
 			unit, before, moreAllowed*100)}
 	case now < before*(1-lessAllowed):
-		return []string{fmt.Sprintf("%s costs only %.1f %s, the record says %.1f: keep the gain, lest it be lost "+
-			"unnoticed", workload, now, unit, before)}
+		return []string{fmt.Sprintf("%s costs only %.1f %s, the record has %.1f: update the record, so that a "+
+			"regression is noticed", workload, now, unit, before)}
 	}
 	return nil
 }
 
 // Advice says what to do about differences.
 func (r *Record) Advice(now *Record) string {
-	advice := "If this is meant: make creep, and commit integration/creep/record.json with the reason."
+	advice := "If this is intended: make creep, and commit integration/creep/record.json with the reason."
 	if r.Go != now.Go {
-		advice = fmt.Sprintf("The record is of %s, this is %s: the compiler alone may explain it. ", r.Go,
+		advice = fmt.Sprintf("The record is for %s, this is %s: the compiler alone may explain it. ", r.Go,
 			now.Go) + advice
 	}
 	return advice

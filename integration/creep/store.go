@@ -20,12 +20,10 @@ const (
 	storeCache = 64 << 20
 )
 
-// storeBuffer is the memory of a buffered store, a fourth of which is flushed to Pebble at a time: so small that the
-// writes of a workload fill it several times.
+// storeBuffer is a buffered store's memory, flushed to Pebble by fourths: a workload's writes fill it several times.
 const storeBuffer = 4 << 20
 
-// stores are the two kinds: Pebble alone, used by concurrent readers, and with a write buffer in front, used by the
-// fold.
+// stores are the two kinds: Pebble alone, for concurrent readers, and with a write buffer in front, for the fold.
 func stores() []Workload {
 	known := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
 	unknown := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
@@ -49,7 +47,7 @@ func lookUp(s *store.Store, batch [][]byte, want int) error {
 	found := 0
 	err := s.Lookup(len(batch), func(i int) []byte { return batch[i] }, func(int, []byte) error { found++; return nil })
 	if err == nil && found != want {
-		err = fmt.Errorf("%d of %d keys were found, not %d", found, len(batch), want)
+		err = fmt.Errorf("found %d of %d keys, expected %d", found, len(batch), want)
 	}
 	return err
 }
@@ -66,9 +64,8 @@ func write(s *store.Store, batch [][]byte) error {
 	return w.Commit(1)
 }
 
-// inStore applies do to one batch of keys after another, in a store that is flushed to disk. The keys' users are even,
-// and so exist in the store, plus off. The repetitions make the measured work large compared to filling the store,
-// whose cost varies: skiplists are randomized.
+// inStore applies do to batches of keys in a store that is flushed to disk. The keys' users are even, and so exist,
+// plus off. Repetitions dominate the cost of filling the store, which varies: skiplists are randomized.
 func inStore(
 	name string, bufferBytes uint64, repetitions int, do func(*store.Store, [][]byte) error, off uint64,
 ) Workload {
@@ -109,8 +106,7 @@ func filled(stores *store.Set) (*store.Store, error) {
 	if err := s.Open(); err != nil {
 		return nil, err
 	}
-	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that goroutine runs now, for 10
-	// ms at a time, which is not much under valgrind.
+	// A buffered store's filter is filled in a goroutine. With GOMAXPROCS=1 it runs now, for 10 ms at a time.
 	for range 100 {
 		runtime.Gosched()
 	}
@@ -122,7 +118,6 @@ func filled(stores *store.Set) (*store.Store, error) {
 	return s, nil
 }
 
-// batchesOf returns sorted batches of distinct keys.
 func batchesOf(off uint64) [][][]byte {
 	var batches [][][]byte
 	for chunk := range slices.Chunk(seeded().Perm(storePairs), storeBatch) {

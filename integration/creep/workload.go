@@ -80,7 +80,7 @@ func foldOf(name string, posts uint64) Workload {
 		for i, e := range events(foldBatch, posts) {
 			batch = append(batch, fold.Event{Event: e, Offset: int64(i)})
 		}
-		var f fold.Folder
+		var f fold.Engine
 		return func() error { _, err := f.Fold(batch, halfKnown{}); return err }, nothing, nil
 	}
 	return Workload{Name: name, Events: foldBatch, Repetitions: 2, Prepare: prepare}
@@ -91,8 +91,7 @@ func nothing() error { return nil }
 // codecEvents is how many distinct values one repetition of a codec works on.
 const codecEvents = 1000
 
-// codec is a workload that applies one operation to each of many values. The cheaper the operation, the more
-// repetitions it takes to dominate the start of the process.
+// codec applies one operation to many values. The cheaper it is, the more repetitions dominate the process's start.
 func codec(name string, repetitions int, prepare func() (one func(i int) error)) Workload {
 	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions,
 		Prepare: func() (func() error, func() error, error) {
@@ -154,7 +153,6 @@ func codecs() []Workload {
 	}
 }
 
-// decodeEvents decodes events with their keys, as encoded by encode.
 func decodeEvents(encode func(*schema.Event) []byte) func(int) error {
 	list := events(codecEvents, 1<<40)
 	keys, values := make([][]byte, len(list)), make([][]byte, len(list))
@@ -186,7 +184,7 @@ func Run(name string, repetitions int) error {
 	list := Workloads()
 	i := slices.IndexFunc(list, func(w Workload) bool { return w.Name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no workload %q", name)
+		return fmt.Errorf("unknown workload %q", name)
 	}
 	return list[i].run(func(repeat func() error) error {
 		for range repetitions {

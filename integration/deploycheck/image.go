@@ -78,7 +78,6 @@ func readDockerfile(text []byte) (json.RawMessage, error) {
 	return asJSON, errors.Join(append(errs, err)...)
 }
 
-// readContext lists the files of the build context of an image: those next to .dockerignore that it does not exclude.
 func readContext(path string) ([]json.RawMessage, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -11,7 +11,6 @@ var operatorKinds = map[string]func() any{
 	"monitoring.coreos.com/v1 PrometheusRule": custom[prometheusRule],
 }
 
-// custom returns an object with a spec of its kind.
 func custom[Spec any]() any {
 	return &struct {
 		metav1.TypeMeta   `json:",inline"`

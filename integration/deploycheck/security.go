@@ -11,7 +11,6 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// checkSecurity checks every pod against the Pod Security Standard that its namespace enforces.
 func checkSecurity(objects []*object) error {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -35,19 +34,18 @@ func checkSecurity(objects []*object) error {
 		}
 		level, known := enforced[namespace]
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: namespace %q is not made here", name, namespace))
+			errs = append(errs, fmt.Errorf("%s: namespace %q is not defined here", name, namespace))
 			continue
 		}
 		results := evaluator.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta,
 			&pod.Spec)
-		if verdict := policy.AggregateCheckResults(results); !verdict.Allowed {
-			errs = append(errs, fmt.Errorf("%s is not %s: %s", name, level, verdict.ForbiddenDetail()))
+		if result := policy.AggregateCheckResults(results); !result.Allowed {
+			errs = append(errs, fmt.Errorf("%s is not %s: %s", name, level, result.ForbiddenDetail()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// podsOf returns the pod template of a workload, nil if the object is not a workload.
 func podsOf(o *object) (name, namespace string, pod *corev1.PodTemplateSpec) {
 	switch w := o.typed.(type) {
 	case *appsv1.Deployment:

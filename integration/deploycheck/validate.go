@@ -28,7 +28,6 @@ import (
 	validatepolicy "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// validate validates an object like the API server does on creation.
 func validate(o runtime.Object) error {
 	pods := podutil.GetValidationOptionsFromPodTemplate(nil, nil)
 	var wrong field.ErrorList
@@ -62,7 +61,7 @@ func validate(o runtime.Object) error {
 	case *policy.PodDisruptionBudget:
 		wrong = validatepolicy.ValidatePodDisruptionBudget(o, validatepolicy.PodDisruptionBudgetValidationOptions{})
 	default:
-		return fmt.Errorf("%T is no kind that this validates; add it to validate.go", o)
+		return fmt.Errorf("%T is not a kind that deploycheck validates; add it to validate.go", o)
 	}
 	return wrong.ToAggregate()
 }

@@ -22,8 +22,7 @@ var (
 	environment = os.Environ() // before a test replaces it with an image's
 )
 
-// Read reads a path relative to the module's root. It is for tests of `make verify` in directories directly below the
-// root.
+// Read reads a path relative to the module's root. It is for tests of `make verify` in directories directly below it.
 func Read[T any](t testing.TB, path string) []T {
 	t.Helper()
 	tier.Verify(t)

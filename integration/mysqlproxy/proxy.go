@@ -1,9 +1,9 @@
 // Package mysqlproxy is a test proxy between a program and its MySQL server: it reads every statement and can make
 // exactly one step fail.
 //
-// For each statement of the proxied connections, it calls the function set by On, and does what the returned Verdict
+// For each statement of the proxied connections, it calls the function set by On, and does what the returned Decision
 // says: pass the statement on, close the connection before or after the server executes it, return an error instead of
-// the response, or send another statement. SetAway makes the server unavailable.
+// the response, or send another statement. SetUnavailable makes the server unavailable.
 //
 // Protocol: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
 package mysqlproxy
@@ -28,7 +28,7 @@ type Proxy struct {
 
 	mu struct {
 		sync.Mutex
-		judge       func(query string) Verdict // nil: all pass
+		decide      func(query string) Decision // nil: all pass
 		open        map[net.Conn]struct{}
 		connections int
 		away        bool
@@ -52,16 +52,16 @@ func Start(listen, server string) (*Proxy, error) {
 // Addr is the listen address.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// On makes judge decide about each statement from now on; nil lets all pass. Calls for different connections are
-// concurrent. judge may block, which blocks its connection, but it must return before Close.
-func (p *Proxy) On(judge func(query string) Verdict) {
+// On makes decide choose what happens to each statement from now on; nil lets all pass. Calls for different
+// connections are concurrent. decide may block, which blocks its connection, but it must return before Close.
+func (p *Proxy) On(decide func(query string) Decision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.judge = judge
+	p.mu.decide = decide
 }
 
-// SetAway(true) closes all connections and lets no new ones through until SetAway(false).
-func (p *Proxy) SetAway(away bool) {
+// SetUnavailable(true) closes all connections and lets no new ones through until SetUnavailable(false).
+func (p *Proxy) SetUnavailable(away bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.away = away
@@ -143,53 +143,52 @@ func (p *Proxy) drop(conns ...net.Conn) {
 	}
 }
 
-func (p *Proxy) judge(query string) Verdict {
+func (p *Proxy) decide(query string) Decision {
 	p.mu.Lock()
-	judge := p.mu.judge
+	decide := p.mu.decide
 	p.mu.Unlock()
-	if judge == nil {
-		return Verdict{}
+	if decide == nil {
+		return Decision{}
 	}
-	return judge(query) // without the lock: judge may block
+	return decide(query) // without the lock: decide may block
 }
 
-// Verdict is what happens to a statement. The zero value lets it pass.
-type Verdict struct {
+// Decision is what happens to a statement. The zero value lets it pass.
+type Decision struct {
 	// act returns what to send to the server instead of the packet, possibly nothing; false closes the connection.
 	act func(l *link, packet []byte) (next []byte, ok bool)
 }
 
 // CutBefore closes the connection; the server never sees the statement.
-func CutBefore() Verdict {
-	return Verdict{func(*link, []byte) ([]byte, bool) { return nil, false }}
+func CutBefore() Decision {
+	return Decision{func(*link, []byte) ([]byte, bool) { return nil, false }}
 }
 
 // CutAfter closes the connection once the server has executed the statement and responded. then, if not nil, is called
 // with whether the response was OK, as for a COMMIT that has committed.
-func CutAfter(then func(ok bool)) Verdict {
+func CutAfter(then func(ok bool)) Decision {
 	if then == nil {
 		then = func(bool) {}
 	}
-	return Verdict{func(l *link, packet []byte) ([]byte, bool) {
+	return Decision{func(l *link, packet []byte) ([]byte, bool) {
 		l.cut.Store(&then)
 		return packet, true
 	}}
 }
 
 // Refuse returns an error with this number to the client; the server never sees the statement.
-func Refuse(number uint16) Verdict {
-	return Verdict{func(l *link, _ []byte) ([]byte, bool) {
+func Refuse(number uint16) Decision {
+	return Decision{func(l *link, _ []byte) ([]byte, bool) {
 		_, err := l.client.Write(errorPacket(number))
 		return nil, err == nil
 	}}
 }
 
 // Rewrite sends another statement to the server.
-func Rewrite(query string) Verdict {
-	return Verdict{func(*link, []byte) ([]byte, bool) { return queryPacket(query), true }}
+func Rewrite(query string) Decision {
+	return Decision{func(*link, []byte) ([]byte, bool) { return queryPacket(query), true }}
 }
 
-// link is one connection through the proxy.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -205,7 +204,7 @@ func (l *link) toServer() {
 			return
 		}
 		if query, ok := queryOf(packet); ok {
-			if act := l.proxy.judge(query).act; act != nil {
+			if act := l.proxy.decide(query).act; act != nil {
 				if packet, ok = act(l, packet); !ok {
 					return
 				}
@@ -257,8 +256,7 @@ func packetSize(header []byte) int {
 	return int(header[0]) | int(header[1])<<8 | int(header[2])<<16
 }
 
-// queryOf returns the statement in a packet, if there is one. Statements of 16 MB and more, which take several packets,
-// always pass.
+// queryOf returns the statement in a packet, if any. Statements of 16 MB or more, in several packets, always pass.
 func queryOf(packet []byte) (query string, ok bool) {
 	begins := packet[3] == 0 // sequence 0 starts a command
 	if !begins || len(packet) == headerLen || packet[headerLen] != commandQuery || packetSize(packet) == maxPacketSize {
@@ -274,6 +272,6 @@ func queryPacket(query string) []byte {
 
 func errorPacket(number uint16) []byte {
 	body := binary.LittleEndian.AppendUint16([]byte{answerError}, number)
-	body = append(body, "#HY000by the proxy"...)
+	body = append(body, "#HY000rejected by the proxy"...)
 	return append([]byte{byte(len(body)), 0, 0, 1}, body...)
 }

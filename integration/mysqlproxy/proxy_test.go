@@ -65,7 +65,6 @@ func (s *server) answer(c net.Conn) {
 	}
 }
 
-// done returns the statements that the server has received.
 func (s *server) done() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,10 +107,10 @@ func requireBroken(t *testing.T, err error) {
 	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the connection is still open")
 }
 
-func TestVerdicts(t *testing.T) {
+func TestDecisions(t *testing.T) {
 	committed := make(chan bool, 2)
 	p, s := startProxy(t)
-	p.On(func(query string) Verdict {
+	p.On(func(query string) Decision {
 		switch query {
 		case "BEFORE":
 			return CutBefore()
@@ -122,7 +121,7 @@ func TestVerdicts(t *testing.T) {
 		case "REWRITE":
 			return Rewrite("REWRITTEN")
 		}
-		return Verdict{}
+		return Decision{}
 	})
 	answer, err := ask(t, p, "PASS")
 	require.NoError(t, err)
@@ -153,19 +152,19 @@ func TestVerdicts(t *testing.T) {
 	require.Equal(t, 7, p.Connections())
 }
 
-func TestAway(t *testing.T) {
+func TestUnavailable(t *testing.T) {
 	p, _ := startProxy(t)
 	open := connect(t, p)
 	_, err := open("PASS")
 	require.NoError(t, err)
 
-	p.SetAway(true)
+	p.SetUnavailable(true)
 	_, err = open("PASS")
 	requireBroken(t, err)
 	_, err = ask(t, p, "PASS")
 	requireBroken(t, err)
 
-	p.SetAway(false)
+	p.SetUnavailable(false)
 	_, err = ask(t, p, "PASS")
 	require.NoError(t, err)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 )
 
-// snapshot is the contents of MySQL at one moment.
 type snapshot struct {
 	positions map[int32]Position
 	posts     map[uint64]Count

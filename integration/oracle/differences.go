@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// shown is how many differences of one rule are reported in words.
 const shown = 10
 
 // Differences are the violations found. All are counted, the first ones of each rule are reported in words.
 type Differences struct {
-	Total int
-	// Told are the reported differences, one per line.
-	Told []string
+	Total   int
+	Details []string
 
 	byRule map[string]int
 }
@@ -25,7 +23,7 @@ func (d *Differences) Add(rule, format string, args ...any) {
 	}
 	d.Total++
 	if d.byRule[rule]++; d.byRule[rule] <= shown {
-		d.Told = append(d.Told, rule+" "+fmt.Sprintf(format, args...))
+		d.Details = append(d.Details, rule+" "+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -37,7 +35,7 @@ func (d *Differences) String() string {
 	if d.Total == 0 {
 		return "no differences"
 	}
-	return fmt.Sprintf("%d differences, of which:\n  %s", d.Total, strings.Join(d.Told, "\n  "))
+	return fmt.Sprintf("%d differences, of which:\n  %s", d.Total, strings.Join(d.Details, "\n  "))
 }
 
 // Compare adds the differences between two maps; a missing key means the zero value.

@@ -149,8 +149,7 @@ func (e *Event) Settle(appendMs int64) {
 	e.TimeMs = min(cmp.Or(e.TimeMs, appendMs), appendMs+maxAheadMs)
 }
 
-// home returns a post's partition, as franz-go's default partitioner chooses it by the key.
-func home(post uint64, partitions int32) int32 {
+func owner(post uint64, partitions int32) int32 {
 	return int32(partition(strconv.FormatUint(post, 10), int(partitions)))
 }
 

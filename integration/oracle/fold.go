@@ -55,30 +55,29 @@ type Fold struct {
 	buckets    map[uint64]int  // number of user buckets, by post
 	next       map[int32]int64 // the position
 	Pairs      map[PairKey]Pair
-	homes      map[uint64]int32
+	owners     map[uint64]int32
 }
 
 // NewFold returns the fold of an empty log.
 func NewFold(partitions int32) *Fold {
-	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, homes: map[uint64]int32{}}
+	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, owners: map[uint64]int32{}}
 }
 
-// homeOf returns the partition of a user's reaction to a post.
-func (f *Fold) homeOf(post, user uint64) int32 {
+func (f *Fold) partitionOf(post, user uint64) int32 {
 	n := f.buckets[post]
 	if n == 0 {
-		return f.Home(post)
+		return f.PartitionOf(post)
 	}
 	bucket := partition(strconv.FormatUint(user, 10), n)
 	return int32(partition(fmt.Sprintf("%d/%d", post, bucket), int(f.partitions)))
 }
 
-// Home returns the partition of a post without user buckets.
-func (f *Fold) Home(post uint64) int32 {
-	p, ok := f.homes[post]
+// PartitionOf returns the partition of a post without user buckets.
+func (f *Fold) PartitionOf(post uint64) int32 {
+	p, ok := f.owners[post]
 	if !ok {
-		p = home(post, f.partitions)
-		f.homes[post] = p
+		p = owner(post, f.partitions)
+		f.owners[post] = p
 	}
 	return p
 }
@@ -111,7 +110,7 @@ func (f *Fold) Sums() Sums {
 		one, minute := p.count(), p.SinceMs/60_000
 		Add(s.Posts, k.Post, one)
 		Add(s.Cells, Cell{k.Post, p.Region, minute}, one)
-		Add(s.Hours, Hour{minute / 60, p.Region, f.homeOf(k.Post, k.User)}, one)
+		Add(s.Hours, Hour{minute / 60, p.Region, f.partitionOf(k.Post, k.User)}, one)
 	}
 	return s
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// place is a position in likes.
 type place struct {
 	partition int32
 	offset    int64
@@ -37,7 +36,6 @@ func newLedger() *ledger {
 		moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
 }
 
-// found compares a record with the acknowledgment of its position.
 func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 	at := place{rec.Partition, rec.Offset}
 	want, ok := l.acked[at]
@@ -46,7 +44,7 @@ func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 	}
 	delete(l.acked, at)
 	if have != want {
-		d.Add("I4", "likes %v holds another event than the one that was acknowledged to be there", at)
+		d.Add("I4", "likes %v holds another event than was acknowledged", at)
 	}
 }
 
@@ -62,7 +60,7 @@ func pairUp(here, there map[string]Event, origin string, e Event, d *Differences
 	other, ok := there[origin]
 	switch {
 	case ok && other != e:
-		d.Add("I6", "the forwarded copy of likes %s is another event: %+v and %+v", origin, other, e)
+		d.Add("I6", "the forwarded copy of likes %s is a different event: %+v and %+v", origin, other, e)
 		delete(there, origin)
 	case ok:
 		delete(there, origin)
@@ -74,7 +72,6 @@ func pairUp(here, there map[string]Event, origin string, e Event, d *Differences
 	}
 }
 
-// buried adds a dead letter.
 func (l *ledger) buried(rec *kgo.Record, d *Differences) {
 	header := map[string]string{}
 	for _, h := range rec.Headers {
@@ -83,19 +80,18 @@ func (l *ledger) buried(rec *kgo.Record, d *Differences) {
 	partition, err1 := strconv.ParseInt(header["kudos.partition"], 10, 32)
 	offset, err2 := strconv.ParseInt(header["kudos.offset"], 10, 64)
 	if err1 != nil || err2 != nil || header["kudos.topic"] != topicLikes || header["kudos.error"] == "" {
-		d.Add("I6", "likes.dlt/%d offset %d does not tell its origin: %v", rec.Partition, rec.Offset, header)
+		d.Add("I6", "likes.dlt/%d offset %d does not name its origin: %v", rec.Partition, rec.Offset, header)
 		return
 	}
 	l.dead[place{int32(partition), offset}]++
 }
 
-// settle removes what has been found, and reports what is missing.
 func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	for at, n := range l.dead {
 		why, ok := l.poison[at]
 		switch {
 		case !ok:
-			d.Add("I6", "likes %v is in likes.dlt, %d times, and is none of the dead letters that are missing there",
+			d.Add("I6", "likes %v is in likes.dlt %d times, but is not an expected dead letter",
 				at, n)
 		case n > 1:
 			d.Add("I6", "likes %v (%s) is in likes.dlt %d times", at, why, n)
@@ -112,7 +108,7 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	}
 	clear(l.moved)
 	for origin := range l.copies {
-		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misrouted, or was forwarded before",
+		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misrouted or was already forwarded",
 			origin)
 	}
 	clear(l.copies)

@@ -47,7 +47,7 @@ func (o *Oracle) read(
 	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			return fmt.Errorf("reading %s; still open: partitions %v: %w", topic, slices.Sorted(maps.Keys(left)), err)
+			return fmt.Errorf("reading %s; unfinished partitions: %v: %w", topic, slices.Sorted(maps.Keys(left)), err)
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			if _, open := left[rec.Partition]; open && each(rec) {
@@ -58,8 +58,7 @@ func (o *Oracle) read(
 	return nil
 }
 
-// readTo reads each partition from next up to an end, exclusive, which must be right after a record. It advances next
-// as it reads, so that it can be called again after an error.
+// readTo reads each partition from next up to an end (exclusive, after a record). It advances next: retries continue.
 func (o *Oracle) readTo(ctx context.Context, topic string, next, ends map[int32]int64, each func(*kgo.Record)) error {
 	from := map[int32]int64{}
 	for p, end := range ends {
@@ -89,7 +88,6 @@ func (o *Oracle) ReadAll(ctx context.Context, topic string, each func(*kgo.Recor
 	return ends, o.readTo(ctx, topic, map[int32]int64{}, ends, each)
 }
 
-// ends returns the last stable offsets of a topic's partitions.
 func (o *Oracle) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	return bounds(ctx, topic, o.admin.ListCommittedOffsets)
 }
@@ -99,20 +97,19 @@ func bounds(
 ) (map[int32]int64, error) {
 	listed, err := list(ctx, topic)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the bounds of %s: %w", topic, err)
+		return nil, fmt.Errorf("listing the offsets of %s: %w", topic, err)
 	}
 	offsets := map[int32]int64{}
 	var errs []error
 	listed.Each(func(l kadm.ListedOffset) {
 		if offsets[l.Partition] = l.Offset; l.Err != nil {
-			errs = append(errs, fmt.Errorf("asking for the bounds of %s/%d: %w", topic, l.Partition, l.Err))
+			errs = append(errs, fmt.Errorf("listing the offsets of %s/%d: %w", topic, l.Partition, l.Err))
 		}
 	})
 	return offsets, errors.Join(errs...)
 }
 
-// LastRecords returns the last committed data record of each partition that has one. It searches from the end, to avoid
-// reading a whole long log.
+// LastRecords returns the last committed data record of each partition that has one, searching from the end for speed.
 func (o *Oracle) LastRecords(ctx context.Context, topic string) (map[int32]*kgo.Record, error) {
 	ends, err := o.ends(ctx, topic)
 	if err != nil {

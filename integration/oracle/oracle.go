@@ -64,9 +64,8 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 // Saw adds a position that MySQL was seen at; the next check compares it with the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Left says what is not folded or applied yet, "" if nothing is. It reads the log and the databases, not the program,
-// and the updates before the events: if everything it finds is folded, nothing is left, not even forwarded events,
-// since these are written in the same transaction as the update.
+// Left says what is not folded or applied yet, or "". It reads the log and the databases, not the program, and updates
+// before events: if all it finds is folded, so are forwarded events, written in the same transaction as the update.
 func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	updates, err := o.LastRecords(ctx, topicUpdates)
 	if err != nil {
@@ -103,8 +102,8 @@ func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// Verdict is the result of a check.
-type Verdict struct {
+// Result is the result of a check.
+type Result struct {
 	// Events are the records of likes folded so far, in all checks; Pairs and Posts are the distinct ones in them.
 	Events       int64
 	Pairs, Posts int
@@ -113,7 +112,7 @@ type Verdict struct {
 
 // Check reads what is new in the topics, up to MySQL's position, and compares. Nothing may be in flight: everything in
 // the log is folded and applied (Left returns ""), and nobody writes.
-func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
+func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Result, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -121,7 +120,7 @@ func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Verdict{}
+	v := &Result{}
 	d := &v.Differences
 	if err := o.advance(ctx, have, d); err != nil {
 		return nil, err
@@ -129,11 +128,11 @@ func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	want := o.fold.Sums()
 	Compare(d, "I1", "like_count", want.Posts, have.posts)
 	Compare(d, "I1", "like_hourly", want.Hours, have.hours)
-	Compare(d, "I2", "pairs of the state table", o.fold.Pairs, o.table.pairs)
+	Compare(d, "I2", "reactions in the state table", o.fold.Pairs, o.table.pairs)
 	Compare(d, "I2", "counts of the state table against the fold", want.Posts, sumOver(o.table.counts))
-	Compare(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), sumOver(o.table.counts))
+	Compare(d, "I2", "counts of the state table against its reactions", o.table.liked(), sumOver(o.table.counts))
 	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.Cells, o.out.cells)
-	Compare(d, "I5", "counts that like-updates carry", want.Posts, sumOver(o.out.posts))
+	Compare(d, "I5", "counts in like-updates", want.Posts, sumOver(o.out.posts))
 	o.ledger.settle(o.fold.next, d)
 	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.Pairs), len(want.Posts)
 	return v, nil
@@ -156,7 +155,6 @@ func (o *Oracle) begin(ctx context.Context) error {
 	return nil
 }
 
-// advance reads all topics up to MySQL's position.
 func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) error {
 	applied := map[int32]int64{}
 	for p, at := range have.positions {
@@ -171,11 +169,11 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 		part := o.out.part(p)
 		part.hold(p, at, d)
 		if !part.whole {
-			d.Add("I3", "MySQL stands at %v of like-updates/%d, in the middle of a transaction", at, p)
+			d.Add("I3", "MySQL is at %v of like-updates/%d, in the middle of a transaction", at, p)
 		}
 		folded[p] = part.source
 	}
-	if err := o.readTo(ctx, topicLikes, o.fold.next, folded, func(rec *kgo.Record) { o.judge(rec, d) }); err != nil {
+	if err := o.readTo(ctx, topicLikes, o.fold.next, folded, func(rec *kgo.Record) { o.check(rec, d) }); err != nil {
 		return err
 	}
 	if err := o.readTable(ctx, folded, d); err != nil {
@@ -188,7 +186,7 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 	return o.readTo(ctx, topicDLT, o.ledger.nextDLT, letters, func(rec *kgo.Record) { o.ledger.buried(rec, d) })
 }
 
-func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
+func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 	o.events++
 	e, poison := Decode(rec.Key, rec.Value)
 	at := place{rec.Partition, rec.Offset}
@@ -205,7 +203,7 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 			origin = string(h.Value)
 		}
 	}
-	misrouted := o.fold.homeOf(e.Post, e.User) != rec.Partition
+	misrouted := o.fold.partitionOf(e.Post, e.User) != rec.Partition
 	switch {
 	case misrouted && origin != "":
 		o.ledger.poison[at] = "misplaced"
@@ -240,11 +238,11 @@ func (o *Oracle) readTable(ctx context.Context, folded map[int32]int64, d *Diffe
 	}
 	for p, source := range folded {
 		if o.table.source[p] > source {
-			d.Add("I2", "the state table of partition %d stands at %d of likes, its updates at %d", p,
+			d.Add("I2", "the state table of partition %d is at offset %d of likes, its updates are at %d", p,
 				o.table.source[p], source)
 		}
 		if o.table.source[p] == source && o.table.seq[p] != o.out.part(p).seq && source > 0 {
-			d.Add("I2", "the state table of partition %d has %d for the next seq, its updates %d", p, o.table.seq[p],
+			d.Add("I2", "the next seq of partition %d is %d in the state table, %d in its updates", p, o.table.seq[p],
 				o.out.part(p).seq)
 		}
 	}

@@ -13,12 +13,11 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// told requires the reported differences.
 func told(t *testing.T, d Differences, want ...string) {
 	t.Helper()
-	require.Len(t, d.Told, len(want), "%s", d.String())
+	require.Len(t, d.Details, len(want), "%s", d.String())
 	for i, text := range want {
-		require.Contains(t, d.Told[i], text)
+		require.Contains(t, d.Details[i], text)
 	}
 }
 
@@ -38,13 +37,13 @@ func TestFold(t *testing.T) {
 	s := f.Sums()
 	require.Equal(t, map[uint64]Count{1: {Likes: 1, Dislikes: 1}}, s.Posts)
 	require.Equal(t, map[Cell]Count{{1, "DE", 1}: {1, 0}, {1, "BR", 3}: {0, 1}}, s.Cells)
-	require.Equal(t, map[Hour]Count{{0, "DE", f.Home(1)}: {1, 0}, {0, "BR", f.Home(1)}: {0, 1}}, s.Hours)
+	require.Equal(t, map[Hour]Count{{0, "DE", f.PartitionOf(1)}: {1, 0}, {0, "BR", f.PartitionOf(1)}: {0, 1}}, s.Hours)
 }
 
 func TestSame(t *testing.T) {
 	var d Differences
 	Compare(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {}}, map[uint64]Count{1: {1, 0}, 3: {}})
-	require.Zero(t, d.Total, "a row of zeros is no row")
+	require.Zero(t, d.Total, "a row of zeros equals a missing row")
 	Compare(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {2, 0}}, map[uint64]Count{1: {1, 1}, 3: {0, 1}})
 	told(t, d, "I1 like_count: 1", "I1 like_count: 2", "I1 like_count: 3")
 }
@@ -122,13 +121,13 @@ func TestTable(t *testing.T) {
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{1, 1}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1, 5, 0x80}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1 | 8, 5, 7, 'D'}}, &d)
-	told(t, d, "I2 state table, partition 0 offset 0: no counts of version 2",
-		"I2 state table, partition 0 offset 0: no counts of version 2",
-		"I2 state table, partition 0 offset 0: no pair of version 2",
-		"I2 state table, partition 0 offset 0: a pair of 4 bytes, cut off in its numbers",
-		"I2 state table, partition 0 offset 0: a pair with 1 bytes for its region")
+	told(t, d, "I2 state table, partition 0 offset 0: not counts of version 2",
+		"I2 state table, partition 0 offset 0: not counts of version 2",
+		"I2 state table, partition 0 offset 0: not a reaction of version 2",
+		"I2 state table, partition 0 offset 0: a reaction of 4 bytes, truncated in its numbers",
+		"I2 state table, partition 0 offset 0: a reaction with 1 bytes for its region")
 	table.add(&kgo.Record{Key: pairKeyBytes}, &d)
-	require.Empty(t, table.pairs, "a tombstone takes out")
+	require.Empty(t, table.pairs, "a tombstone deletes")
 }
 
 func TestLedger(t *testing.T) {
@@ -175,6 +174,6 @@ func TestLedger(t *testing.T) {
 	l.misrouted(place{0, 4}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.settle(nil, &d)
-	told(t, d, "I6 the forwarded copy of likes 0@3 is another event",
+	told(t, d, "I6 the forwarded copy of likes 0@3 is a different event",
 		"I6 likes 0@4 is in the wrong partition and was not forwarded", "I6 a forwarded event names likes 0@1")
 }

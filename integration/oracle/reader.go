@@ -23,7 +23,7 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	defer a.close()
 	s, err := a.stats(ctx)
 	if err != nil {
-		return "it does not answer: " + err.Error(), ctx.Err()
+		return "the reader does not respond: " + err.Error(), ctx.Err()
 	}
 	likes, err := o.LastRecords(ctx, topicLikes)
 	if err != nil {
@@ -46,8 +46,8 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// ReaderVerdict is the result of a check of a reader.
-type ReaderVerdict struct {
+// ReaderResult is the result of a check of a reader.
+type ReaderResult struct {
 	// Answers that were compared, and the distinct as_of positions in likes among them.
 	Answers, Places int
 	Differences     Differences
@@ -62,18 +62,17 @@ const (
 	CountsOnly              // the reader keeps only counts, and must reject queries for reactions
 )
 
-// Reader reads what is new in likes, up to its end, and compares what the reader at base says. Nothing may be in
-// flight: ReaderLeft returns "", and nobody writes.
-func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderVerdict, error) {
+// Reader reads likes to its end and compares what the reader at base says. ReaderLeft must be "", and nobody may write.
+func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderResult, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
-	v := &ReaderVerdict{}
+	v := &ReaderResult{}
 	ends, err := o.ends(ctx, topicLikes)
 	if err != nil {
 		return nil, err
 	}
-	err = o.readTo(ctx, topicLikes, o.fold.next, ends, func(rec *kgo.Record) { o.judge(rec, &v.Differences) })
+	err = o.readTo(ctx, topicLikes, o.fold.next, ends, func(rec *kgo.Record) { o.check(rec, &v.Differences) })
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +88,9 @@ func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderV
 	return v, c.run(ctx, depth)
 }
 
-// span are the possible positions of a reader that has read everything: after the last event, and not after the end,
-// since markers occupy offsets.
+// span is where a reader that has read everything may be: from the last event to the end, since markers have offsets.
 type span struct{ from, to int64 }
 
-// comparison compares everything that a reader says, at rest.
 type comparison struct {
 	asker   *asker
 	fold    *Fold
@@ -103,15 +100,15 @@ type comparison struct {
 
 	mu struct {
 		sync.Mutex
-		verdict *ReaderVerdict
-		places  map[position]bool
+		result *ReaderResult
+		places map[position]bool
 	}
 }
 
-func newComparison(base string, f *Fold, v *ReaderVerdict) *comparison {
+func newComparison(base string, f *Fold, v *ReaderResult) *comparison {
 	c := &comparison{asker: newAsker(base), fold: f, want: f.expected(), covered: map[int32]span{}}
 	c.posts = slices.Sorted(maps.Keys(c.want))
-	c.mu.verdict, c.mu.places = v, map[position]bool{}
+	c.mu.result, c.mu.places = v, map[position]bool{}
 	return c
 }
 
@@ -132,9 +129,9 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 	for batch := range slices.Chunk(c.posts, askBatch) {
 		g.Go(func() error {
 			answers, err := c.asker.manyCounts(ctx, batch, func(post uint64) int32 {
-				return home(post, c.fold.partitions)
+				return owner(post, c.fold.partitions)
 			})
-			c.judge(answers...)
+			c.check(answers...)
 			return err
 		})
 	}
@@ -160,7 +157,6 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 	return g.Wait()
 }
 
-// pageSize varies between posts.
 func pageSize(post uint64) int { return []int{1000, 100, 20, 3}[post%4] }
 
 func (c *comparison) single(ctx context.Context, post uint64) error {
@@ -172,17 +168,16 @@ func (c *comparison) single(ctx context.Context, post uint64) error {
 func (c *comparison) take(ans *answer, err error, kept bool) error {
 	switch {
 	case kept && err == nil:
-		c.judge(ans)
+		c.check(ans)
 		return nil
 	case !kept && refused(err, http.StatusNotFound, "no-reactions"):
 		return nil
 	case !kept && err == nil:
-		return fmt.Errorf("%s is answered by a reader that keeps counts only", ans.path)
+		return fmt.Errorf("%s: a reader that keeps only counts must reject the request", ans.path)
 	}
 	return err
 }
 
-// likers reads all pages of a post's likers.
 func (c *comparison) likers(ctx context.Context, post uint64, size int, kept bool) error {
 	token, after := "", uint64(0)
 	listed := 0
@@ -193,7 +188,7 @@ func (c *comparison) likers(ctx context.Context, post uint64, size int, kept boo
 			return err
 		}
 		if ans.page.wrong(want.likers) != "" {
-			return nil // judge reports it
+			return nil // check reports it
 		}
 		if n := len(ans.page.likers); n > 0 {
 			after = ans.page.likers[n-1].user
@@ -201,12 +196,12 @@ func (c *comparison) likers(ctx context.Context, post uint64, size int, kept boo
 		}
 		if token = next; token == "" {
 			if listed != len(want.likers) {
-				c.add("%s: %d likers are listed, %d there are", ans.path, listed, len(want.likers))
+				c.add("%s: %d likers listed, want %d", ans.path, listed, len(want.likers))
 			}
 			return nil
 		}
 	}
-	c.add("/v1/posts/%d/likers?page_size=%d: the pages do not end; %d likers are listed, %d there are", post, size,
+	c.add("/v1/posts/%d/likers?page_size=%d: the pages do not end; %d likers listed, want %d", post, size,
 		listed, len(want.likers))
 	return nil
 }
@@ -235,7 +230,6 @@ func (c *comparison) pairs() []PairKey {
 	return append(sample, PairKey{neverLiked, 1})
 }
 
-// totals compares the totals over all posts.
 func (c *comparison) totals(ctx context.Context) error {
 	have, err := c.asker.stats(ctx)
 	if err != nil {
@@ -264,7 +258,7 @@ func (c *comparison) totals(ctx context.Context) error {
 		}
 	}
 	if events != have.Events {
-		c.add("/v1/stats: as_of has %d events, events is %d", events, have.Events)
+		c.add("/v1/stats: the as_of offsets sum to %d, events is %d", events, have.Events)
 	}
 	return nil
 }
@@ -276,28 +270,27 @@ func (c *comparison) wanted(post uint64) *expected {
 	return &expected{}
 }
 
-// impossible says why the position of an answer is impossible, "" if it is possible.
 func (c *comparison) impossible(partition int32, asOf position) string {
 	may := c.covered[partition]
 	if asOf.Partition == partition && asOf.Offset >= may.from && asOf.Offset <= may.to {
 		return ""
 	}
-	return fmt.Sprintf("as of %v, and all of partition %d is %d to %d", asOf, partition, may.from, may.to)
+	return fmt.Sprintf("as of %v, but partition %d is complete at offset %d to %d", asOf, partition, may.from, may.to)
 }
 
-func (c *comparison) judge(answers ...*answer) {
+func (c *comparison) check(answers ...*answer) {
 	for _, a := range answers {
 		why := a.wrong(c.wanted(a.post))
 		if why == "" {
-			why = c.impossible(home(a.post, c.fold.partitions), a.asOf)
+			why = c.impossible(owner(a.post, c.fold.partitions), a.asOf)
 		}
 		if why != "" {
 			c.add("%s: post %d: %s", a.path, a.post, why)
 		}
 		c.mu.Lock()
-		c.mu.verdict.Answers++
+		c.mu.result.Answers++
 		c.mu.places[a.asOf] = true
-		c.mu.verdict.Places = len(c.mu.places)
+		c.mu.result.Places = len(c.mu.places)
 		c.mu.Unlock()
 	}
 }
@@ -305,5 +298,5 @@ func (c *comparison) judge(answers ...*answer) {
 func (c *comparison) add(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.verdict.Differences.Add("I7", format, args...)
+	c.mu.result.Differences.Add("I7", format, args...)
 }

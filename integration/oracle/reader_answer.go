@@ -22,10 +22,9 @@ type answer struct {
 	streamed bool     // it came from a stream
 }
 
-// about checks the post that the answer names.
 func (a *answer) about(post uint64) {
 	if post != a.post && a.broken == "" {
-		a.broken = fmt.Sprintf("answers of post %d", post)
+		a.broken = fmt.Sprintf("is for post %d", post)
 	}
 }
 
@@ -49,14 +48,12 @@ type page struct {
 	first, last bool
 }
 
-// expected is what a reader must say about a post.
 type expected struct {
 	counts    Count
 	reactions map[uint64]Pair
 	likers    []liker // in order of users
 }
 
-// expected computes what must be said about each post.
 func (f *Fold) expected() map[uint64]*expected {
 	posts := map[uint64]*expected{}
 	for k, p := range f.Pairs {
@@ -77,7 +74,6 @@ func (f *Fold) expected() map[uint64]*expected {
 	return posts
 }
 
-// wrong says what is wrong with an answer, "" if it is right.
 func (a *answer) wrong(want *expected) string {
 	switch {
 	case a.broken != "":
@@ -124,14 +120,14 @@ func (p *page) wrong(all []liker) string {
 	}
 	for i, have := range p.likers {
 		if at+i >= len(all) {
-			return fmt.Sprintf("have %+v, who is no liker", have)
+			return fmt.Sprintf("have %+v, who does not like the post", have)
 		}
 		if all[at+i] != have {
 			return fmt.Sprintf("want %+v, have %+v", all[at+i], have)
 		}
 	}
 	if end := at + len(p.likers); p.last && end < len(all) {
-		return fmt.Sprintf("is the last page, and leaves out %+v", all[end])
+		return fmt.Sprintf("is the last page, but leaves out %+v", all[end])
 	}
 	return ""
 }

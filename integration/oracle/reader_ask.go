@@ -15,7 +15,6 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Limits of an asker.
 const (
 	askTimeout = 30 * time.Second
 	askBytes   = 16 << 20
@@ -35,8 +34,7 @@ func newAsker(base string) *asker {
 
 func (a *asker) close() { a.client.CloseIdleConnections() }
 
-// errCut means that a response was cut short.
-var errCut = errors.New("the answer breaks off")
+var errCut = errors.New("the response was cut short")
 
 type refusal struct {
 	status int
@@ -46,7 +44,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.kind, r.detail) }
 
-// refused reports whether err is an error response of that kind.
 func refused(err error, status int, kind string) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.status == status && r.kind == "urn:kudos:problem:"+kind
@@ -75,20 +72,18 @@ func (a *asker) ask(ctx context.Context, method, path string, body []byte, into 
 		return fmt.Errorf("%s %s: %w", method, path, &refusal{resp.StatusCode, problem.Type, problem.Detail})
 	}
 	if err := strictly(text, into); err != nil {
-		return fmt.Errorf("%s %s answers %.200q: %w", method, path, text, err)
+		return fmt.Errorf("%s %s: invalid response %.200q: %w", method, path, text, err)
 	}
 	return nil
 }
 
-// strictly decodes JSON, and rejects unknown fields.
 func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
 
-// position is a position in likes, as the API encodes it. An as_of includes all records below the offset, and no
-// others.
+// position is a position in likes, as the API encodes it. An as_of includes exactly the records below the offset.
 type position struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
@@ -120,7 +115,7 @@ func (a *asker) counts(ctx context.Context, post uint64) (*answer, error) {
 	return ans, nil
 }
 
-func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64) int32) ([]*answer, error) {
+func (a *asker) manyCounts(ctx context.Context, posts []uint64, owner func(uint64) int32) ([]*answer, error) {
 	request, err := json.Marshal(map[string]any{"post_ids": idsOf(posts)})
 	if err != nil {
 		return nil, err
@@ -134,18 +129,18 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64
 		return nil, err
 	}
 	if len(body.Posts) != len(posts) {
-		return nil, fmt.Errorf("%s: asked for %d posts, answered of %d", path, len(posts), len(body.Posts))
+		return nil, fmt.Errorf("%s: requested %d posts, got %d", path, len(posts), len(body.Posts))
 	}
 	asOf := map[int32]position{}
 	for i, p := range body.AsOf {
 		if i > 0 && p.Partition <= body.AsOf[i-1].Partition {
-			return nil, fmt.Errorf("%s: as_of is not in order of partition, each once: %v", path, body.AsOf)
+			return nil, fmt.Errorf("%s: as_of must list each partition once, in order: %v", path, body.AsOf)
 		}
 		asOf[p.Partition] = p
 	}
 	answers, named := make([]*answer, len(posts)), map[int32]bool{}
 	for i, b := range body.Posts {
-		partition := home(posts[i])
+		partition := owner(posts[i])
 		at, ok := asOf[partition]
 		answers[i] = &answer{path: path, post: posts[i], asOf: at, counts: b.count()}
 		answers[i].about(b.Post)
@@ -156,12 +151,11 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64
 		named[partition] = true
 	}
 	if len(named) != len(asOf) {
-		return nil, fmt.Errorf("%s: as_of has partitions that none of the posts is in: %v", path, body.AsOf)
+		return nil, fmt.Errorf("%s: as_of has partitions without any of the posts: %v", path, body.AsOf)
 	}
 	return answers, nil
 }
 
-// idsOf formats post ids for the API.
 func idsOf(posts []uint64) []string {
 	ids := make([]string, len(posts))
 	for i, post := range posts {
@@ -193,9 +187,9 @@ func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error
 	case !known:
 		ans.broken = fmt.Sprintf("reaction %q", body.Reaction)
 	case body.User != user:
-		ans.broken = fmt.Sprintf("answers of user %d", body.User)
+		ans.broken = fmt.Sprintf("is for user %d", body.User)
 	case stands != (body.Since != nil), stands != (body.Region != nil):
-		ans.broken = "since and region go with a reaction, and with NONE are not there"
+		ans.broken = "a reaction must have since and region, NONE must have neither"
 	}
 	ans.reaction = &reaction{user: user, action: action}
 	if body.Since != nil && body.Region != nil {
@@ -205,7 +199,6 @@ func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error
 	return ans, nil
 }
 
-// likers requests a page. after is the last user of the previous pages.
 func (a *asker) likers(
 	ctx context.Context, post uint64, size int, token string, after uint64,
 ) (ans *answer, next string, err error) {

@@ -14,9 +14,8 @@ import (
 // followEvery is the retry interval for a stream while the reader is unavailable.
 const followEvery = 50 * time.Millisecond
 
-// Follow follows a stream (Server-Sent Events) of posts until done returns true for the newest counts. Whenever the
-// stream breaks off, it resumes after the last event at the next of the addresses. Readers may stop and restart all the
-// time; any other failure is an error.
+// Follow follows a stream (Server-Sent Events) of posts until done returns true for the newest counts. When it breaks
+// off, it resumes after the last event at the next address. Readers may restart; any other failure is an error.
 func Follow(
 	ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool,
 ) (*Watched, error) {
@@ -48,7 +47,6 @@ type follower struct {
 	done   func(map[uint64]Count) bool
 }
 
-// stream reads one connection's events to its end.
 func (f *follower) stream(ctx context.Context, base string) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // closes the connection
@@ -62,12 +60,12 @@ func (f *follower) stream(ctx context.Context, base string) (ended bool, err err
 	transport := &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: askTimeout}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		f.Away++
+		f.Unavailable++
 		return false, fmt.Errorf("GET %s: %w", f.path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		f.Away++
+		f.Unavailable++
 		var problem struct{ Type, Detail string }
 		_ = json.NewDecoder(io.LimitReader(resp.Body, askBytes)).Decode(&problem)
 		return false, fmt.Errorf("GET %s: %w", f.path, &refusal{resp.StatusCode, problem.Type, problem.Detail})
@@ -112,10 +110,10 @@ func (f *follower) events(body io.Reader) (ended bool, err error) {
 func (f *follower) take(id, event, data string) error {
 	var body countsAsOf
 	if err := strictly([]byte(data), &body); err != nil || event != "likes" || id == "" {
-		return fmt.Errorf("GET %s: event %q, id %q, data %.200q is no news of likes: %w", f.path, event, id, data, err)
+		return fmt.Errorf("GET %s: event %q, id %q, data %.200q is not a likes event: %w", f.path, event, id, data, err)
 	}
 	if len(f.answers) == watchMost {
-		return fmt.Errorf("GET %s: more than can be remembered", f.path)
+		return fmt.Errorf("GET %s: too many events to record", f.path)
 	}
 	f.lastID = id
 	f.newest[body.Post] = *body.count()

@@ -57,7 +57,7 @@ func (f *fakeReader) serve() (base string) {
 				body = object{"type": "urn:kudos:problem:no-reactions"}
 			} else if id := r.PathValue("post"); id != "" {
 				post, _ := f.of(id)
-				body["post_id"], body["as_of"] = id, f.asOf(home(post, fakePartitions))
+				body["post_id"], body["as_of"] = id, f.asOf(owner(post, fakePartitions))
 			}
 			if f.spoil != nil {
 				f.spoil(r.URL.Path, body)
@@ -72,7 +72,6 @@ func (f *fakeReader) serve() (base string) {
 	return server.URL
 }
 
-// of returns what to say about a post.
 func (f *fakeReader) of(id string) (uint64, *expected) {
 	post, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -101,7 +100,7 @@ func (f *fakeReader) many(r *http.Request) object {
 	list, places, partitions := []any{}, []any{}, map[int32]bool{}
 	for _, id := range request.Posts {
 		post, e := f.of(id)
-		partitions[home(post, fakePartitions)] = true
+		partitions[owner(post, fakePartitions)] = true
 		list = append(list, object{"post_id": id, "likes": e.counts.Likes, "dislikes": e.counts.Dislikes})
 	}
 	for _, p := range slices.Sorted(maps.Keys(partitions)) {
@@ -175,19 +174,19 @@ func fakeLog() []Event {
 }
 
 func (f *Fold) append(e Event) {
-	p := f.Home(e.Post)
+	p := f.PartitionOf(e.Post)
 	f.Add(e, f.next[p])
 	f.next[p]++
 }
 
-func compareAtRest(t *testing.T, f *fakeReader, depth Depth) (*ReaderVerdict, error) {
+func compareAtRest(t *testing.T, f *fakeReader, depth Depth) (*ReaderResult, error) {
 	t.Helper()
 	f.t = t
 	f.mu.fold = NewFold(fakePartitions)
 	for _, e := range fakeLog() {
 		f.mu.fold.append(e)
 	}
-	v := &ReaderVerdict{}
+	v := &ReaderResult{}
 	c := newComparison(f.serve(), f.mu.fold, v)
 	defer c.asker.close()
 	for p, next := range f.mu.fold.next {
@@ -196,7 +195,7 @@ func compareAtRest(t *testing.T, f *fakeReader, depth Depth) (*ReaderVerdict, er
 	return v, c.run(t.Context(), depth)
 }
 
-func TestReaderAtRest(t *testing.T) {
+func TestIdleReader(t *testing.T) {
 	v, err := compareAtRest(t, &fakeReader{}, Everything)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
@@ -205,10 +204,9 @@ func TestReaderAtRest(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 	_, err = compareAtRest(t, &fakeReader{}, CountsOnly)
-	require.ErrorContains(t, err, "is answered by a reader that keeps counts only")
+	require.ErrorContains(t, err, "a reader that keeps only counts must reject the request")
 }
 
-// change corrupts a response.
 type change func(object)
 
 func set(field string, value any) change { return func(b object) { b[field] = value } }
@@ -244,66 +242,66 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 		want   string
 	}
 	differ := map[string]spoilt{
-		"count":          {post, set("likes", 15), "post 3: want {Likes:14 Dislikes:5}, have {Likes:15 Dislikes:5}"},
-		"dislikes":       {post, set("dislikes", 0), "post 3: want"},
-		"nobody":         {never, set("likes", 1), "want {Likes:0"},
-		"another post":   {post, set("post_id", "4"), "answers of post 4"},
-		"count of many":  {many, inFirst("posts", set("likes", 1)), "/v1/likes:get: post 1: want"},
-		"order of many":  {many, listed("posts", reversed), "post 1: answers of post 8"},
-		"place left out": {many, listed("as_of", withoutFirst), "lacks partition 0"},
-		"behind":         {post, within("as_of", set("offset", 5)), "/v1/posts/3/likes: post 3: as of"},
-		"ahead": {pages, within("as_of", set("offset", 5000)),
+		"count":            {post, set("likes", 15), "post 3: want {Likes:14 Dislikes:5}, have {Likes:15 Dislikes:5}"},
+		"dislikes":         {post, set("dislikes", 0), "post 3: want"},
+		"post never liked": {never, set("likes", 1), "want {Likes:0"},
+		"another post":     {post, set("post_id", "4"), "is for post 4"},
+		"count in a batch": {many, inFirst("posts", set("likes", 1)), "/v1/likes:get: post 1: want"},
+		"order of a batch": {many, listed("posts", reversed), "post 1: is for post 8"},
+		"as_of left out":   {many, listed("as_of", withoutFirst), "lacks partition 0"},
+		"as_of too low":    {post, within("as_of", set("offset", 5)), "/v1/posts/3/likes: post 3: as of"},
+		"as_of too high": {pages, within("as_of", set("offset", 5000)),
 			"/v1/posts/3/likers?page_size=3: post 3: as of"},
-		"place elsewhere": {post, within("as_of", set("partition", 1-home(3, fakePartitions))), "post 3: as of"},
+		"wrong as_of partition": {post, within("as_of", set("partition", 1-owner(3, fakePartitions))), "post 3: as of"},
 		"liker left out": {likers, listed("likers", func(list []any) []any { return slices.Delete(list, 3, 4) }),
 			"want {user:20 sinceMs:4020 region:DE}, have {user:22"},
 		"first left out": {likers, listed("likers", withoutFirst), "leaves out {user:14"},
 		"last left out": {likers, listed("likers", func(list []any) []any { return list[:13] }),
-			"is the last page, and leaves out {user:40"},
+			"is the last page, but leaves out {user:40"},
 		"liker twice": {likers, listed("likers", func(list []any) []any { return append(list[:1:1], list...) }),
 			"want {user:16"},
-		"no liker":            {likers, inFirst("likers", set("user_id", "13")), "want {user:14"},
+		"not a liker":         {likers, inFirst("likers", set("user_id", "13")), "want {user:14"},
 		"likers not in order": {likers, listed("likers", reversed), "/v1/posts/4/likers?page_size=1000: post 4"},
 		"since":               {likers, inFirst("likers", set("since", time.UnixMilli(4015))), "sinceMs:4015"},
 		"region":              {likers, inFirst("likers", set("region", "FR")), "region:FR"},
 		"page too long": {pages, listed("likers", func(list []any) []any { return slices.Repeat(list, 2) }),
 			"has 6 likers"},
 		"same page again": {pages, set("next_page_token", "0"), "user 14 comes after user 18"},
-		"no end": {pages, func(b object) { b["likers"], b["next_page_token"] = []any{}, "0" },
-			"the pages do not end; 0 likers are listed, 14 there are"},
+		"endless pages": {pages, func(b object) { b["likers"], b["next_page_token"] = []any{}, "0" },
+			"the pages do not end; 0 likers listed, want 14"},
 		"ends too early": {pages, func(b object) { delete(b, "next_page_token") },
-			"is the last page, and leaves out {user:20"},
+			"is the last page, but leaves out {user:20"},
 		"pages skipped": {pages, func(b object) {
 			if b["likers"].([]any)[0].(object)["user_id"] == "14" {
 				b["next_page_token"] = "30"
 			}
-		}, "8 likers are listed, 14 there are"},
-		"page from elsewhere": {pages, set("next_page_token", "30"), "user 32 comes after user 36"},
-		"withdrawn like":      {withdrawn, liked(1), "/v1/posts/2/likes/12: post 2: want"},
-		"stranger":            {never + "/1", liked(1), "want {user:1 action:2 "},
+		}, "8 likers listed, want 14"},
+		"wrong page token":        {pages, set("next_page_token", "30"), "user 32 comes after user 36"},
+		"withdrawn like":          {withdrawn, liked(1), "/v1/posts/2/likes/12: post 2: want"},
+		"user without a reaction": {never + "/1", liked(1), "want {user:1 action:2 "},
 		"dislike for none": {dislike, func(b object) {
 			b["reaction"] = "NONE"
 			delete(b, "since")
 			delete(b, "region")
 		}, "want {user:2 action:3 "},
-		"since of a like":     {like, set("since", time.UnixMilli(2013)), "sinceMs:2013"},
-		"region of a like":    {like, set("region", "FR"), "region:FR"},
-		"since left out":      {like, func(b object) { delete(b, "since") }, "since and region go with a reaction"},
-		"another user":        {like, set("user_id", "16"), "answers of user 16"},
-		"reaction of no name": {like, set("reaction", "LOVE"), `reaction "LOVE"`},
+		"since of a like":  {like, set("since", time.UnixMilli(2013)), "sinceMs:2013"},
+		"region of a like": {like, set("region", "FR"), "region:FR"},
+		"since left out":   {like, func(b object) { delete(b, "since") }, "a reaction must have since and region"},
+		"another user":     {like, set("user_id", "16"), "is for user 16"},
+		"unknown reaction": {like, set("reaction", "LOVE"), `reaction "LOVE"`},
 		"total": {stats, set("likes", 1),
 			"/v1/stats: want {posts:5 likes:70 dislikes:25}, have {posts:5 likes:1 "},
-		"events":               {stats, set("events", 1), "events is 1"},
-		"not ready":            {stats, inFirst("partitions", set("ready", false)), "ready false"},
-		"partition out of row": {stats, listed("partitions", reversed), "/v1/stats: partition 0"},
+		"events":                  {stats, set("events", 1), "events is 1"},
+		"not ready":               {stats, inFirst("partitions", set("ready", false)), "ready false"},
+		"partitions not in order": {stats, listed("partitions", reversed), "/v1/stats: partition 0"},
 	}
 	fail := map[string]spoilt{
-		"too few":             {many, listed("posts", withoutFirst), "asked for 5 posts, answered of 4"},
-		"places not in order": {many, listed("as_of", reversed), "not in order"},
-		"something unknown":   {post, set("shares", 1), `unknown field "shares"`},
-		"partition left out":  {stats, listed("partitions", withoutFirst), "partitions are missing"},
+		"too few posts":      {many, listed("posts", withoutFirst), "requested 5 posts, got 4"},
+		"as_of not in order": {many, listed("as_of", reversed), "once, in order"},
+		"unknown field":      {post, set("shares", 1), `unknown field "shares"`},
+		"partition left out": {stats, listed("partitions", withoutFirst), "partitions are missing"},
 	}
-	compared := func(t *testing.T, s spoilt) (*ReaderVerdict, error) {
+	compared := func(t *testing.T, s spoilt) (*ReaderResult, error) {
 		return compareAtRest(t, &fakeReader{spoil: func(path string, body object) {
 			if strings.HasSuffix(path, s.path) {
 				s.change(body)

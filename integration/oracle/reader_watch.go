@@ -18,8 +18,8 @@ import (
 // Watched records what a reader said while events arrived, in order.
 type Watched struct {
 	answers []*answer
-	// Away counts the requests that were not answered, or answered with not ready.
-	Away int
+	// Unavailable counts the requests that were not answered, or answered with not ready.
+	Unavailable int
 	// Streams opened by Follow.
 	Streams int
 }
@@ -34,8 +34,7 @@ const (
 )
 
 // Watch queries the reader at base about posts, and users' reactions to them, until ctx ends: for single counts, many
-// counts, reactions, and likers, page by page. The reader may stop and restart all the time; any other failure is an
-// error.
+// counts, reactions, and likers, page by page. The reader may restart all the time; any other failure is an error.
 func (o *Oracle) Watch(ctx context.Context, base string, posts, users []uint64) (*Watched, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 			if !away(err) {
 				return nil, err
 			}
-			w.Away++
+			w.Unavailable++
 		}
 		select {
 		case <-tick.C:
@@ -70,7 +69,7 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 			return w, nil
 		}
 	}
-	return nil, fmt.Errorf("watching the reader at %s: %d answers are more than can be remembered", base,
+	return nil, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base,
 		len(w.answers))
 }
 
@@ -87,7 +86,7 @@ func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, us
 		return err
 	}
 	w.answers = append(w.answers, one)
-	many, err := a.manyCounts(ctx, posts, func(post uint64) int32 { return home(post, partitions) })
+	many, err := a.manyCounts(ctx, posts, func(post uint64) int32 { return owner(post, partitions) })
 	if err != nil {
 		return err
 	}
@@ -100,7 +99,6 @@ func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, us
 	return nil
 }
 
-// listing is a list of likers, read page by page.
 type listing struct {
 	token  string
 	after  uint64
@@ -111,7 +109,6 @@ type listing struct {
 
 const watchedPage = 20
 
-// turn requests the next page of a list, the first one if it is nil.
 func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing) error {
 	l := *at
 	if l == nil {
@@ -133,8 +130,8 @@ func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing)
 	return nil
 }
 
-// Judge compares each answer with the fold of exactly the part of the log that its as_of names.
-func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) {
+// CheckWatched compares each answer with the fold of exactly the part of the log that its as_of names.
+func (o *Oracle) CheckWatched(ctx context.Context, w *Watched) (*ReaderResult, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -142,7 +139,7 @@ func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) 
 	if err != nil {
 		return nil, err
 	}
-	v := &ReaderVerdict{Answers: len(w.answers)}
+	v := &ReaderResult{Answers: len(w.answers)}
 	r := newReplay(w.answers, o.fold.partitions, v)
 	err = o.readTo(ctx, topicLikes, map[int32]int64{}, ends, func(rec *kgo.Record) {
 		r.reach(rec.Partition, rec.Offset)
@@ -178,21 +175,21 @@ type subject struct {
 	post      uint64
 }
 
-func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
+func newReplay(answers []*answer, partitions int32, v *ReaderResult) *replay {
 	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{},
 		d: &v.Differences}
 	places, before := map[position]bool{}, map[subject]position{}
 	for _, a := range answers {
 		p := a.asOf.Partition
-		if own := home(a.post, partitions); p != own && a.broken == "" {
-			a.broken = fmt.Sprintf("it lives in partition %d", own)
+		if own := owner(a.post, partitions); p != own && a.broken == "" {
+			a.broken = fmt.Sprintf("the post is in partition %d", own)
 		}
 		s := subject{partition: p}
 		if a.streamed {
 			s.post = a.post
 		}
 		if at := before[s]; a.asOf.Offset < at.Offset {
-			r.d.Add("I8", "%s: post %d is answered as of %v after an answer as of %v", a.path, a.post, a.asOf, at)
+			r.d.Add("I8", "%s: post %d: as_of %v is before the previous one, %v", a.path, a.post, a.asOf, at)
 		}
 		before[s] = a.asOf
 		places[a.asOf] = true
@@ -210,7 +207,7 @@ func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
 func (r *replay) reach(partition int32, offset int64) {
 	list := r.pending[partition]
 	for len(list) > 0 && list[0].asOf.Offset <= offset {
-		r.judge(list[0])
+		r.check(list[0])
 		list = list[1:]
 	}
 	r.pending[partition] = list
@@ -220,14 +217,14 @@ func (r *replay) end(ends map[int32]int64) {
 	for p := range r.pending {
 		r.reach(p, ends[p])
 		for _, a := range r.pending[p] {
-			r.d.Add("I8", "%s: as of %v, and likes ends at %d", a.path, a.asOf, ends[p])
+			r.d.Add("I8", "%s: as of %v, but likes ends at %d", a.path, a.asOf, ends[p])
 		}
 	}
 }
 
 func (r *replay) add(partition int32, offset int64, e Event) {
 	post := r.posts[e.Post]
-	if post == nil || home(e.Post, r.partitions) != partition {
+	if post == nil || owner(e.Post, r.partitions) != partition {
 		return
 	}
 	post.fold.Add(e, offset)
@@ -239,7 +236,7 @@ func (r *replay) add(partition int32, offset int64, e Event) {
 	}
 }
 
-func (r *replay) judge(a *answer) {
+func (r *replay) check(a *answer) {
 	post := r.posts[a.post]
 	if post.want == nil {
 		if post.want = post.fold.expected()[a.post]; post.want == nil {
@@ -270,7 +267,7 @@ func (p *replayed) follow(a *answer, d *Differences) {
 	delete(p.listings, l)
 	for user := range l.standing {
 		if !l.listed[user] {
-			d.Add("I8", "%s: user %d liked post %d from the first page to the last, as of %v, and is on none", a.path,
+			d.Add("I8", "%s: user %d liked post %d from the first page to the last, as of %v, but is on none", a.path,
 				user, a.post, a.asOf)
 		}
 	}

@@ -14,12 +14,11 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// judged checks answers against a log.
-func judged(answers []*answer, partitions int32, log []Event) *ReaderVerdict {
-	v := &ReaderVerdict{}
+func compared(answers []*answer, partitions int32, log []Event) *ReaderResult {
+	v := &ReaderResult{}
 	r, f := newReplay(answers, partitions, v), NewFold(partitions)
 	for _, e := range log {
-		p := f.Home(e.Post)
+		p := f.PartitionOf(e.Post)
 		r.reach(p, f.next[p])
 		r.add(p, f.next[p], e)
 		f.append(e)
@@ -29,7 +28,7 @@ func judged(answers []*answer, partitions int32, log []Event) *ReaderVerdict {
 }
 
 // watchedWhile watches a fake reader that folds one event of the log before each response, and checks what it said.
-func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVerdict {
+func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderResult {
 	t.Helper()
 	log := fakeLog()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -48,11 +47,11 @@ func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVer
 	w, err := watch(ctx, f.serve(), []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
 	require.NoError(t, err)
 	require.Empty(t, more)
-	require.Zero(t, w.Away)
-	return judged(w.answers, fakePartitions, log)
+	require.Zero(t, w.Unavailable)
+	return compared(w.answers, fakePartitions, log)
 }
 
-func TestReaderWhileThingsMove(t *testing.T) {
+func TestReaderDuringChanges(t *testing.T) {
 	v := watchedWhile(t, nil)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 	require.Greater(t, v.Places, 50)
@@ -78,15 +77,15 @@ func TestReaderWhileThingsMove(t *testing.T) {
 		spoil func(string, object)
 		want  string
 	}{
-		"count":           {once(2, count, func(b object) { b["likes"] = 0 }), "I8 /v1/posts/1/likes: post 1 as of"},
-		"older than said": {once(1, count, move(+1)), "I8 /v1/posts/1/likes: post 1 as of"},
-		"newer than said": {once(1, count, move(-1)), "I8 /v1/posts/1/likes: post 1 as of"},
-		"goes back":       {once(5, count, move(-3)), "is answered as of"},
-		"not in the log":  {once(7, count, move(+1000)), "and likes ends at"},
-		"elsewhere": {once(1, count, func(b object) {
-			b["as_of"].(object)["partition"] = 1 - home(1, fakePartitions)
-		}), "it lives in partition"},
-		"count of many": {once(1, ":get", func(b object) {
+		"count":              {once(2, count, func(b object) { b["likes"] = 0 }), "I8 /v1/posts/1/likes: post 1 as of"},
+		"older than as_of":   {once(1, count, move(+1)), "I8 /v1/posts/1/likes: post 1 as of"},
+		"newer than as_of":   {once(1, count, move(-1)), "I8 /v1/posts/1/likes: post 1 as of"},
+		"as_of decreases":    {once(5, count, move(-3)), "is before the previous one"},
+		"as_of past the end": {once(7, count, move(+1000)), "but likes ends at"},
+		"wrong partition": {once(1, count, func(b object) {
+			b["as_of"].(object)["partition"] = 1 - owner(1, fakePartitions)
+		}), "the post is in partition"},
+		"count in a batch": {once(1, ":get", func(b object) {
 			b["posts"].([]any)[0].(object)["likes"] = 99
 		}), "I8 /v1/likes:get: post 1 as of"},
 		"page": {once(2, page, func(b object) {
@@ -129,24 +128,24 @@ func TestFollow(t *testing.T) {
 	}
 	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1},
 		{Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
-	found := func(w *Watched) string { return judged(w.answers, 1, log).Differences.String() }
+	found := func(w *Watched) string { return compared(w.answers, 1, log).Differences.String() }
 	w, err := followed(older, newer)
 	require.NoError(t, err)
 	require.Equal(t, "a", <-asked)
-	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Away})
+	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Unavailable})
 	require.Equal(t, "no differences", found(w))
 	w, err = followed(newer, older)
 	require.NoError(t, err)
-	require.Contains(t, found(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
+	require.Contains(t, found(w), "post 1: as_of 0@1 is before the previous one, 0@2")
 	w, err = followed(older, strings.Replace(newer, `"likes":2`, `"likes":3`, 1))
 	require.NoError(t, err)
 	require.Contains(t, found(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
 	_, err = followed(older, `{"likes":"two"}`)
-	require.ErrorContains(t, err, "is no news of likes")
+	require.ErrorContains(t, err, "is not a likes event")
 }
 
 // A user who likes a post continuously is listed exactly once, although the pages are from different times.
-func TestPagesWhileThingsMove(t *testing.T) {
+func TestPagesDuringChanges(t *testing.T) {
 	const like, unlike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE
 	log := []Event{
 		{Post: 1, User: 1, Action: like, TimeMs: 1}, {Post: 1, User: 2, Action: like, TimeMs: 2},
@@ -157,13 +156,13 @@ func TestPagesWhileThingsMove(t *testing.T) {
 	found := func(pages ...*answer) string {
 		l := &listing{listed: map[uint64]bool{}}
 		for i, p := range pages {
-			p.post, p.asOf.Partition, p.listing = 1, home(1, fakePartitions), l
+			p.post, p.asOf.Partition, p.listing = 1, owner(1, fakePartitions), l
 			p.page.first, p.page.last = i == 0, i == len(pages)-1
 			for _, liker := range p.page.likers {
 				l.listed[liker.user] = true
 			}
 		}
-		return judged(pages, fakePartitions, log).Differences.String()
+		return compared(pages, fakePartitions, log).Differences.String()
 	}
 	at := func(offset int64, after uint64, likers ...liker) *answer {
 		return &answer{asOf: position{Offset: offset}, page: &page{likers: likers, after: after}}
@@ -172,10 +171,10 @@ func TestPagesWhileThingsMove(t *testing.T) {
 	const right = "no differences"
 	require.Equal(t, right, found(at(4, 0, one, two), at(4, 2, three, five)))
 	require.Equal(t, right, found(at(4, 0, one, two), at(6, 2, three, four, five)))
-	require.Equal(t, right, found(at(4, 0, one, two), at(8, 2, four, five)), "user 3 was away once in between")
+	require.Equal(t, right, found(at(4, 0, one, two), at(8, 2, four, five)), "user 3 withdrew the like in between")
 	require.Contains(t, found(at(4, 0, one, two), at(6, 2, four, five)),
 		"user 3 liked post 1 from the first page to the last")
 	require.Contains(t, found(at(4, 0, one), at(5, 1, two, three, five)), "want {user:3")
-	require.Contains(t, found(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, and leaves out {user:5")
+	require.Contains(t, found(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, but leaves out {user:5")
 	require.Contains(t, found(at(4, 0, one, two), at(6, 2, two, three)), "user 2 comes after user 2")
 }

@@ -11,7 +11,6 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// table is the state table, read from its topic.
 type table struct {
 	next   map[int32]int64 // offsets
 	source map[int32]int64 // progress: the next offset of likes
@@ -31,7 +30,6 @@ type share struct {
 	post      uint64
 }
 
-// sumOver adds up the partitions' parts of each post.
 func sumOver(shares map[share]Count) map[uint64]Count {
 	sums := map[uint64]Count{}
 	for s, c := range shares {
@@ -64,7 +62,7 @@ func (t *table) read(rec *kgo.Record) error {
 	switch {
 	case string(rec.Key) == "_progress":
 		if len(v) < 21 || v[0] != 1 && v[0] != 2 { // both versions start alike
-			return errors.New("no progress of version 1 or 2")
+			return errors.New("not a progress record of version 1 or 2")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
 		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])
@@ -76,7 +74,7 @@ func (t *table) read(rec *kgo.Record) error {
 		t.pairs[PairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])}] = p
 	case len(rec.Key) == 8:
 		if len(v) < 3 || v[0] != 2 {
-			return errors.New("no counts of version 2")
+			return errors.New("not counts of version 2")
 		}
 		likes, n := binary.Varint(v[1:])
 		dislikes, k := binary.Varint(v[1+max(n, 0):])
@@ -92,7 +90,7 @@ func (t *table) read(rec *kgo.Record) error {
 // since time (4), and for a region of two (8) or six bytes (16).
 func readPair(v []byte) (p Pair, err error) {
 	if len(v) < 4 || v[0] != 2 {
-		return p, errors.New("no pair of version 2")
+		return p, errors.New("not a reaction of version 2")
 	}
 	flags, rest := v[1], v[2:]
 	var known bool
@@ -107,7 +105,7 @@ func readPair(v []byte) (p Pair, err error) {
 	for i := range numbers {
 		n := 0
 		if got[i], n = binary.Uvarint(rest); n <= 0 {
-			return p, fmt.Errorf("a pair of %d bytes, cut off in its numbers", len(v))
+			return p, fmt.Errorf("a reaction of %d bytes, truncated in its numbers", len(v))
 		}
 		rest = rest[n:]
 	}
@@ -117,7 +115,7 @@ func readPair(v []byte) (p Pair, err error) {
 	}
 	p.TimeMs, p.Offset, p.SinceMs = int64(got[0]), int64(got[1]), int64(got[0])-before
 	if want := map[byte]int{0: 0, 8: 2, 16: 6}[flags&24]; len(rest) != want || flags&24 == 24 {
-		return p, fmt.Errorf("a pair with %d bytes for its region", len(rest))
+		return p, fmt.Errorf("a reaction with %d bytes for its region", len(rest))
 	}
 	p.Region = strings.TrimRight(string(rest), "\x00")
 	return p, nil

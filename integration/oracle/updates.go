@@ -46,12 +46,11 @@ func (u *published) part(p int32) *publishedPart {
 	return u.parts[p]
 }
 
-// add decodes a record, and reports what is wrong with it.
 func (u *published) add(rec *kgo.Record, d *Differences) {
 	part := u.part(rec.Partition)
 	var m kudosv1.LikeUpdate
 	if err := proto.Unmarshal(rec.Value, &m); err != nil {
-		d.Add("I3", "like-updates/%d offset %d does not decode: %v", rec.Partition, rec.Offset, err)
+		d.Add("I3", "like-updates/%d offset %d cannot be decoded: %v", rec.Partition, rec.Offset, err)
 		return
 	}
 	for len(part.seen) > 0 && part.seen[0].Offset <= rec.Offset {

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// expression is a query of an alert or a panel.
 type expression struct{ who, text string }
 
 func main() {
@@ -34,7 +33,7 @@ func main() {
 		}
 		all, err := read(path)
 		if err == nil && len(all) == 0 {
-			err = errors.New("it asks for nothing")
+			err = errors.New("no queries")
 		}
 		for _, e := range all {
 			parsed, parseErr := parser.ParseExpr(e.text)
@@ -75,7 +74,6 @@ func ruleExpressions(path string) (all []expression, err error) {
 	return all, nil
 }
 
-// dashboardExpressions returns the queries in Grafana's JSON.
 func dashboardExpressions(path string) (all []expression, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

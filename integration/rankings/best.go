@@ -7,12 +7,10 @@ import (
 	"kudos/schema"
 )
 
-// place is a post in a window.
 type place struct {
 	post         uint64
 	score, likes int64
-	// reached is when the score was reached: the newest bucket with likes in the window; for all time, the append time
-	// since which the count has been unchanged.
+	// reached is the newest bucket with likes in the window; for all time, the append time of the count's last change.
 	reached int64
 	// shared: other partitions have likes of the post too.
 	shared bool
@@ -48,7 +46,6 @@ func (t *top) sorted() []place {
 	return t.places
 }
 
-// finish is sorted, after all partitions' lists have been merged.
 func (t *top) finish() []place {
 	for _, p := range t.shared {
 		if p.likes >= t.minLikes && p.score > 0 {

@@ -12,8 +12,8 @@ import (
 	"kudos/schema"
 )
 
-// Verdict is the result of a check.
-type Verdict struct {
+// Result is the result of a check.
+type Result struct {
 	Updates, Rankings int
 	Differences       oracle.Differences
 }
@@ -33,10 +33,9 @@ type check struct {
 	faults [][]string
 }
 
-// Check compares every ranking with what follows from the log at the positions that it names and, if end is not nil,
-// the last rankings with the whole log.
-func Check(log *Log, config Config, end *End) (*Verdict, error) {
-	v := &Verdict{}
+// Check compares each ranking with the log at its named positions and, if end is not nil, the last ones with all of it.
+func Check(log *Log, config Config, end *End) (*Result, error) {
+	v := &Result{}
 	c := &check{
 		log: log, config: &config, lateness: int64(config.Lateness / time.Minute), kinds: map[string]*kind{},
 		d:    &v.Differences,
@@ -112,7 +111,6 @@ func (c *check) workOut(part *partition, i int, p *published) {
 	p.want.merge(list, c.exclusions.before(p.Exclusions))
 }
 
-// time checks bounds and watermark against the clocks.
 func (c *check) time(p *published) {
 	if !p.sound {
 		return
@@ -122,9 +120,9 @@ func (c *check) time(p *published) {
 		to := int64(p.To)
 		switch {
 		case !p.kind.stands(to, clocks, c.lateness):
-			c.d.Add("alignment", "%s: to is %v, where no partition stands: clocks %s", p.name, p.To, minutes(clocks))
+			c.d.Add("alignment", "%s: to is %v, no partition's window end: clocks %s", p.name, p.To, minutes(clocks))
 		case !p.kind.reached(to, clocks, c.lateness):
-			c.d.Add("alignment", "%s: to is %v, which not all have reached that have something in the window: "+
+			c.d.Add("alignment", "%s: to is %v, which not all partitions with likes in the window have reached: "+
 				"clocks %s", p.name, p.To, minutes(clocks))
 		}
 	}
@@ -133,8 +131,7 @@ func (c *check) time(p *published) {
 	}
 }
 
-// advanced returns the clocks after idle advance. A partition without any record has no clock, however long it was
-// idle.
+// advanced returns the clocks after idle advance. A partition without records has no clock, however long idle.
 func advanced(clocks []int64, idle func(i int) schema.Minute) []int64 {
 	clocks = slices.Clone(clocks)
 	for i := range clocks {
@@ -153,14 +150,13 @@ func minutes(clocks []int64) string {
 	return fmt.Sprint(text)
 }
 
-// posts compares the ranked posts with the computed ones.
 func (c *check) posts(p *published) {
 	if !p.sound {
 		return
 	}
 	for i, have := range p.Posts {
 		if have.Rank != i+1 {
-			c.d.Add("posts", "%s: post %d stands at %d and has rank %d", p.name, have.PostID, i+1, have.Rank)
+			c.d.Add("posts", "%s: post %d is number %d, but has rank %d", p.name, have.PostID, i+1, have.Rank)
 		}
 	}
 	if differ := compare(p.want.finish(), p.Posts); differ != "" {
@@ -183,7 +179,6 @@ func (r ranked) String() string {
 	return fmt.Sprintf("post %d with score %v and %d likes", r.post, r.score, r.likes)
 }
 
-// compare returns the first difference of two lists of posts, "" if they are equal.
 func compare(want []place, have []schema.RankedPost) string {
 	first, wrong, all := "", 0, max(len(want), len(have))
 	for i := range all {
@@ -207,8 +202,7 @@ func compare(want []place, have []schema.RankedPost) string {
 	return fmt.Sprintf("%s (%d of %d ranks differ)", first, wrong, all)
 }
 
-// End says that the log has ended and is ranked completely: nothing is in flight, and the delay of publishing changes
-// has elapsed.
+// End says that the log has ended and is fully ranked: nothing is in flight, the delay of publishing changes is over.
 type End struct {
 	// Idle is a time up to which the clock of every partition has certainly been advanced; schema.NoMinute: none.
 	Idle schema.Minute
@@ -248,13 +242,13 @@ func (c *check) endOf(end *End, region string, k *kind) {
 	switch {
 	case len(want) == 0 && (last == nil || len(last.Posts) == 0):
 	case last == nil:
-		c.d.Add("missing", "%s: no ranking, where %d posts have likes from %v to %v", key, len(want), from, to)
+		c.d.Add("missing", "%s: no ranking, but %d posts have likes from %v to %v", key, len(want), from, to)
 	case last.To != to:
-		c.d.Add("missing", "%s is the last, and ends at %v; at the end of the log the window ends at %v, with %d posts",
+		c.d.Add("missing", "%s is the last, but ends at %v; at the end of the log the window ends at %v, with %d posts",
 			last.name, last.To, to, len(want))
 	default:
 		if differ := compare(want, last.Posts); differ != "" {
-			c.d.Add("missing", "%s is the last, and at the end of the log not right any more: %s", last.name, differ)
+			c.d.Add("missing", "%s is the last, but is wrong at the end of the log: %s", last.name, differ)
 		}
 	}
 }
@@ -273,8 +267,7 @@ func (c *check) clocksAtEnd(end *End, last *published) []int64 {
 	})
 }
 
-// wholeLog ranks the whole log in a window. A partition that has moved on to later windows counts only up to where it
-// did, which the last ranking names.
+// wholeLog ranks the whole log in a window. A partition counts only up to where, by the last ranking, it moved past it.
 func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks []int64, last *published) []place {
 	excluded := c.exclusions.atEnd()
 	merged := top{n: c.config.TopN, minLikes: c.config.MinLikes}

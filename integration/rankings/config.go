@@ -81,7 +81,7 @@ func (k *kind) boundsOf(watermark int64) (from, to int64) {
 func (k *kind) isWindow(from, to schema.Minute) string {
 	switch {
 	case k.size == 0 && (from != schema.NoMinute || to != schema.NoMinute):
-		return fmt.Sprintf("from %v to %v, where all time has no bounds", from, to)
+		return fmt.Sprintf("from %v to %v, but all time has no bounds", from, to)
 	case k.size == 0:
 		return ""
 	case from == schema.NoMinute || to == schema.NoMinute:
@@ -89,12 +89,11 @@ func (k *kind) isWindow(from, to schema.Minute) string {
 	case int64(to-from) != k.size:
 		return fmt.Sprintf("from %v to %v are %d minutes, not %d", from, to, to-from, k.size)
 	case floor(int64(to), k.hop)*k.hop != int64(to):
-		return fmt.Sprintf("to %v is no multiple of %d minutes", to, k.hop)
+		return fmt.Sprintf("to %v is not a multiple of %d minutes", to, k.hop)
 	}
 	return ""
 }
 
-// floor is a divided by b, rounded down.
 func floor(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -115,7 +114,6 @@ func (k *kind) align(clocks []int64, lateness int64) (largest int64, ok bool) {
 	return largest, ok
 }
 
-// stands reports whether some partition's window ends at to.
 func (k *kind) stands(to int64, clocks []int64, lateness int64) bool {
 	return slices.ContainsFunc(clocks, func(clock int64) bool { return k.own(clock, lateness) == to })
 }

@@ -49,35 +49,35 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 		rule    string
 		corrupt func(r *schema.Ranking)
 	}{
-		"a later version":      {"record", func(r *schema.Ranking) { r.Version = 2 }},
-		"a region of another":  {"posts", func(r *schema.Ranking) { r.Region = "FR" }},
-		"a window of none":     {"record", func(r *schema.Ranking) { r.Window = "11m" }},
-		"another score":        {"record", func(r *schema.Ranking) { r.Score = "decay" }},
-		"a half-life":          {"record", func(r *schema.Ranking) { r.HalfLife = "30m" }},
-		"another top_n":        {"record", func(r *schema.Ranking) { r.TopN = 4 }},
-		"another min_likes":    {"record", func(r *schema.Ranking) { r.MinLikes = 2 }},
-		"a score":              {"posts", func(r *schema.Ranking) { r.Posts[1].Score++ }},
-		"likes":                {"posts", func(r *schema.Ranking) { r.Posts[2].Likes++ }},
-		"a swapped order":      {"posts", func(r *schema.Ranking) { r.Posts[0].PostID, r.Posts[1].PostID = 4, 3 }},
-		"a rank":               {"posts", func(r *schema.Ranking) { r.Posts[2].Rank = 2 }},
-		"a post missing":       {"posts", func(r *schema.Ranking) { r.Posts = r.Posts[:2] }},
-		"a post too many":      {"posts", func(r *schema.Ranking) { r.Posts = append(r.Posts, r.Posts[0]) }},
-		"a post twice":         {"posts", func(r *schema.Ranking) { r.Posts[1] = r.Posts[0] }},
-		"a previous rank":      {"previous", func(r *schema.Ranking) { r.Posts[1].PreviousRank = 1 }},
-		"no previous":          {"previous", func(r *schema.Ranking) { r.Previous = nil }},
-		"a previous position":  {"previous", func(r *schema.Ranking) { r.Previous.Positions[0].Offset = 3 }},
-		"a previous watermark": {"previous", func(r *schema.Ranking) { r.Previous.Watermark-- }},
-		"a hop behind":         {"alignment", func(r *schema.Ranking) { r.From, r.To = r.From-1, r.To-1 }},
-		"a hop ahead":          {"alignment", func(r *schema.Ranking) { r.From, r.To = r.From+1, r.To+1 }},
-		"another size":         {"bounds", func(r *schema.Ranking) { r.From-- }},
-		"a watermark":          {"watermark", func(r *schema.Ranking) { r.Watermark++ }},
-		"a stale exclusion":    {"posts", func(r *schema.Ranking) { r.Exclusions, r.Positions[0].Exclusions = 0, 0 }},
-		"a stale position":     {"posts", func(r *schema.Ranking) { r.Positions[0].Offset = 4 }},
-		"a position back":      {"positions", func(r *schema.Ranking) { r.Positions[1].Offset = 2 }},
-		"a position too far":   {"positions", func(r *schema.Ranking) { r.Positions[1].Offset = 5 }},
-		"a partition missing":  {"positions", func(r *schema.Ranking) { r.Positions = r.Positions[:1] }},
-		"a partition twice":    {"positions", func(r *schema.Ranking) { r.Positions[1].Partition = 0 }},
-		"an idle advance": {"alignment", func(r *schema.Ranking) {
+		"a later version":       {"record", func(r *schema.Ranking) { r.Version = 2 }},
+		"another region":        {"posts", func(r *schema.Ranking) { r.Region = "FR" }},
+		"an unknown window":     {"record", func(r *schema.Ranking) { r.Window = "11m" }},
+		"another score":         {"record", func(r *schema.Ranking) { r.Score = "decay" }},
+		"a half-life":           {"record", func(r *schema.Ranking) { r.HalfLife = "30m" }},
+		"another top_n":         {"record", func(r *schema.Ranking) { r.TopN = 4 }},
+		"another min_likes":     {"record", func(r *schema.Ranking) { r.MinLikes = 2 }},
+		"a wrong score":         {"posts", func(r *schema.Ranking) { r.Posts[1].Score++ }},
+		"wrong likes":           {"posts", func(r *schema.Ranking) { r.Posts[2].Likes++ }},
+		"a swapped order":       {"posts", func(r *schema.Ranking) { r.Posts[0].PostID, r.Posts[1].PostID = 4, 3 }},
+		"a wrong rank":          {"posts", func(r *schema.Ranking) { r.Posts[2].Rank = 2 }},
+		"a missing post":        {"posts", func(r *schema.Ranking) { r.Posts = r.Posts[:2] }},
+		"an additional post":    {"posts", func(r *schema.Ranking) { r.Posts = append(r.Posts, r.Posts[0]) }},
+		"a duplicate post":      {"posts", func(r *schema.Ranking) { r.Posts[1] = r.Posts[0] }},
+		"a previous rank":       {"previous", func(r *schema.Ranking) { r.Posts[1].PreviousRank = 1 }},
+		"no previous ranking":   {"previous", func(r *schema.Ranking) { r.Previous = nil }},
+		"a previous position":   {"previous", func(r *schema.Ranking) { r.Previous.Positions[0].Offset = 3 }},
+		"a previous watermark":  {"previous", func(r *schema.Ranking) { r.Previous.Watermark-- }},
+		"a hop behind":          {"alignment", func(r *schema.Ranking) { r.From, r.To = r.From-1, r.To-1 }},
+		"a hop ahead":           {"alignment", func(r *schema.Ranking) { r.From, r.To = r.From+1, r.To+1 }},
+		"another window size":   {"bounds", func(r *schema.Ranking) { r.From-- }},
+		"a wrong watermark":     {"watermark", func(r *schema.Ranking) { r.Watermark++ }},
+		"a stale exclusion":     {"posts", func(r *schema.Ranking) { r.Exclusions, r.Positions[0].Exclusions = 0, 0 }},
+		"a stale position":      {"posts", func(r *schema.Ranking) { r.Positions[0].Offset = 4 }},
+		"a lower position":      {"positions", func(r *schema.Ranking) { r.Positions[1].Offset = 2 }},
+		"a position too high":   {"positions", func(r *schema.Ranking) { r.Positions[1].Offset = 5 }},
+		"a missing partition":   {"positions", func(r *schema.Ranking) { r.Positions = r.Positions[:1] }},
+		"a duplicate partition": {"positions", func(r *schema.Ranking) { r.Positions[1].Partition = 0 }},
+		"another idle advance": {"alignment", func(r *schema.Ranking) {
 			r.Positions[0].Idle, r.Positions[1].Idle = 1005, 1005
 		}},
 	} {
@@ -95,11 +95,11 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 		of     int
 		change func(r *schema.Ranking)
 	}{
-		"none changed":          {"needless", 2, func(*schema.Ranking) {}},
-		"an idle advance back":  {"positions", 2, func(r *schema.Ranking) { r.Positions[0].Idle = schema.NoMinute }},
-		"exclusions back":       {"positions", 2, func(r *schema.Ranking) { r.Exclusions = 0 }},
-		"known exclusions back": {"positions", 2, func(r *schema.Ranking) { r.Positions[0].Exclusions = 0 }},
-		"to goes back":          {"positions", 1, func(*schema.Ranking) {}},
+		"nothing changed":        {"needless", 2, func(*schema.Ranking) {}},
+		"a lower idle advance":   {"positions", 2, func(r *schema.Ranking) { r.Positions[0].Idle = schema.NoMinute }},
+		"lower exclusions":       {"positions", 2, func(r *schema.Ranking) { r.Exclusions = 0 }},
+		"lower known exclusions": {"positions", 2, func(r *schema.Ranking) { r.Positions[0].Exclusions = 0 }},
+		"to decreases":           {"positions", 1, func(*schema.Ranking) {}},
 	} {
 		seen(name, fourth.rule, func(_ *diary, r []*schema.Ranking) []*schema.Ranking {
 			last := after(deepCopy(t, r[fourth.of]), r[2])
@@ -107,11 +107,11 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 			return append(r, last)
 		})
 	}
-	seen("one left out", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking {
+	seen("a missing ranking", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking {
 		return []*schema.Ranking{r[0], r[2]}
 	})
-	seen("the first left out", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking { return r[1:] })
-	seen("empty after nothing", "needless", func(d *diary, _ []*schema.Ranking) []*schema.Ranking {
+	seen("a missing first ranking", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking { return r[1:] })
+	seen("an empty first ranking", "needless", func(d *diary, _ []*schema.Ranking) []*schema.Ranking {
 		return []*schema.Ranking{d.ten("FR", positions(at(4), at(3)))}
 	})
 }
@@ -124,7 +124,7 @@ func deepCopy(t *testing.T, r *schema.Ranking) *schema.Ranking {
 	return r
 }
 
-func TestRecordsThatAreNoRankings(t *testing.T) {
+func TestInvalidRankingRecords(t *testing.T) {
 	d, right := threeRankings(t)
 	value, err := schema.EncodeRanking(right[0])
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestRecordsThatAreNoRankings(t *testing.T) {
 	}
 }
 
-func TestLogThatIsNotWhole(t *testing.T) {
+func TestIncompleteLog(t *testing.T) {
 	d, _ := threeRankings(t)
 	d.seq[0]++
 	d.progress(0)
@@ -217,8 +217,8 @@ func TestEndOfAnIdleTopic(t *testing.T) {
 
 	d.update(1, 2, delta{"DE", 990, 1}) // in the window, whose end the partition has not reached
 	found := d.check(&End{Idle: schema.NoMinute}, only(open)...)
-	for _, line := range found.Told {
+	for _, line := range found.Details {
 		require.NotContains(t, line, "10m")
 	}
-	require.Equal(t, 4, found.Total, "day and all have a post more: %s", found.String())
+	require.Equal(t, 4, found.Total, "day and all have one more post: %s", found.String())
 }

@@ -109,8 +109,7 @@ func TestExclusions(t *testing.T) {
 		r.Positions[0].Exclusions, r.Positions[1].Exclusions, r.Exclusions = known0, known1, known
 		return r
 	}
-	// The list of partition 0 is 1 and 2, that of partition 1 is 5 only; then 1 is excluded. 3, though better than 5,
-	// is in no list.
+	// Partition 0 lists 1 and 2, partition 1 only 5; then 1 is excluded. 3, though better than 5, is in no list.
 	d.right(ranking(0, 2, 1, post(2, 4), post(5, 1)), post(2, 4), post(3, 3))
 	d.right(ranking(1, 0, 1, post(2, 4), post(3, 3)), post(1, 5), post(2, 4))
 	d.right(ranking(0, 0, 0, post(1, 5), post(2, 4)), post(2, 4), post(3, 3))

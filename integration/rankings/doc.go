@@ -2,10 +2,9 @@
 // trending-exclusions, the settings of the ranker, and the rankings that it published; it returns differences, none if
 // all is well. docs/trending.md has the definitions.
 //
-// It shares nothing with the ranker but the wire contracts. Each ranking names the log positions that it is based on:
-// the log of a partition is read once, and at each named position the posts of the window are summed up from scratch,
-// from buckets of a minute or an hour. Where the ranker keeps lists and moves windows incrementally, this package just
-// adds up.
+// It shares nothing with the ranker but the wire contracts. Each ranking names the log positions it is based on: the
+// log of a partition is read once, and at each named position the posts of the window are summed up from scratch, from
+// buckets of a minute or an hour. The ranker keeps lists and moves windows incrementally; this package just adds up.
 //
 // The rules that a difference can violate:
 //

@@ -19,7 +19,7 @@ func readExclusions(records []Record) (*exclusions, error) {
 	for _, rec := range records {
 		post, err := strconv.ParseUint(string(rec.Key), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("trending-exclusions offset %d: key %q is no post", rec.Offset, rec.Key)
+			return nil, fmt.Errorf("trending-exclusions offset %d: key %q is not a post id", rec.Offset, rec.Key)
 		}
 		var value struct {
 			Excluded bool `json:"excluded"`
@@ -36,11 +36,9 @@ func readExclusions(records []Record) (*exclusions, error) {
 	return x, nil
 }
 
-// before returns the posts excluded by the records below an offset.
 func (x *exclusions) before(offset int64) map[uint64]bool {
 	n, _ := slices.BinarySearch(x.offsets, offset)
 	return x.sets[n]
 }
 
-// atEnd returns the posts excluded by all records.
 func (x *exclusions) atEnd() map[uint64]bool { return x.sets[len(x.offsets)] }

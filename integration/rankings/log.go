@@ -23,8 +23,7 @@ type Log struct {
 
 // Record is a record of a topic. Records of a Tape share its memory and must not be changed.
 type Record struct {
-	Offset int64
-	// TimeMs is the append time.
+	Offset     int64
 	TimeMs     int64
 	Key, Value []byte
 }
@@ -41,7 +40,7 @@ const chunkBytes = 1 << 20
 // Add appends a copy of a record. Offsets increase, with gaps for control records.
 func (t *Tape) Add(r Record) {
 	if r.Offset < t.end {
-		panic(fmt.Sprintf("a record with offset %d on a tape that ends at %d", r.Offset, t.end))
+		panic(fmt.Sprintf("adding a record with offset %d to a tape that ends at %d", r.Offset, t.end))
 	}
 	size := len(r.Key) + len(r.Value) + 4*binary.MaxVarintLen64
 	last := len(t.chunks) - 1
@@ -101,8 +100,7 @@ const (
 	topicTrending   = "trending"
 )
 
-// Read reads the committed records of the topics. It reads the rankings first, so that everything they name exists when
-// it is read; the system may be running.
+// Read reads committed records; rankings first, so that what they name exists when read. The system may be running.
 func Read(ctx context.Context, brokers []string) (*Log, error) {
 	o, err := oracle.New(brokers)
 	if err != nil {

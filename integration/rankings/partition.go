@@ -24,7 +24,6 @@ type partition struct {
 	moved   map[*region]int64 // by the current record
 }
 
-// region has the likes of one region, by post and bucket.
 type region struct {
 	minutes, hours map[int64]*bucket
 	total          []standing // by post: the sum of all deltas
@@ -51,7 +50,7 @@ const unknownRegion = "ZZ"
 func (p *partition) add(rec Record) (fault string) {
 	var m kudosv1.LikeUpdate
 	if err := proto.Unmarshal(rec.Value, &m); err != nil {
-		return fmt.Sprintf("offset %d does not decode: %v", rec.Offset, err)
+		return fmt.Sprintf("offset %d cannot be decoded: %v", rec.Offset, err)
 	}
 	if m.Seq != p.seq {
 		fault = fmt.Sprintf("offset %d has seq %d, not %d: records are missing", rec.Offset, m.Seq, p.seq)
@@ -120,7 +119,6 @@ func add(buckets map[int64]*bucket, at int64, post int32, likes int64) {
 	b.likes[slot] += likes
 }
 
-// move changes a count and its time of change.
 func (s *standing) move(by, at int64) {
 	if by != 0 {
 		s.likes += by

@@ -56,11 +56,11 @@ func (c *check) read(records []Record) {
 // header checks key, version and settings, and returns false if there cannot be such a ranking.
 func (c *check) header(p *published, key string) bool {
 	if own := p.Region + "/" + p.Window; own != key {
-		c.d.Add("record", "%s is of %s", p.name, own)
+		c.d.Add("record", "%s is a ranking of %s", p.name, own)
 		return false
 	}
 	if p.kind == nil || p.Region == "" {
-		c.d.Add("record", "%s: there is no such window", p.name)
+		c.d.Add("record", "%s: unknown window", p.name)
 		return false
 	}
 	for _, s := range []struct {
@@ -80,7 +80,6 @@ func (c *check) header(p *published, key string) bool {
 	return true
 }
 
-// positions checks the positions themselves, and against those of the previous ranking.
 func (c *check) positions(p *published) {
 	if len(p.Positions) != len(c.log.Updates) {
 		c.d.Add("positions", "%s names %d partitions of %d", p.name, len(p.Positions), len(c.log.Updates))
@@ -90,7 +89,7 @@ func (c *check) positions(p *published) {
 	for i, at := range p.Positions {
 		switch end := c.log.Updates[i].End(); {
 		case at.Partition != int32(i):
-			c.d.Add("positions", "%s names partition %d in the place of %d", p.name, at.Partition, i)
+			c.d.Add("positions", "%s names partition %d instead of %d", p.name, at.Partition, i)
 			p.sound = false
 		case at.Offset < 0 || at.Offset > end:
 			c.d.Add("positions", "%s names offset %d of partition %d, which ends at %d", p.name, at.Offset, i, end)
@@ -101,10 +100,10 @@ func (c *check) positions(p *published) {
 		return
 	}
 	if p.To < p.last.To {
-		c.d.Add("positions", "%s: to %v, after %v", p.name, p.To, p.last.To)
+		c.d.Add("positions", "%s: to is %v, after %v", p.name, p.To, p.last.To)
 	}
 	back := func(what string, before, now any) {
-		c.d.Add("positions", "%s: %s go back from %v to %v", p.name, what, before, now)
+		c.d.Add("positions", "%s: %s decreased from %v to %v", p.name, what, before, now)
 	}
 	if p.Exclusions < p.last.Exclusions {
 		back("exclusions", p.last.Exclusions, p.Exclusions)
@@ -112,21 +111,20 @@ func (c *check) positions(p *published) {
 	for i, now := range p.Positions {
 		before := p.last.Positions[i]
 		if now.Offset < before.Offset || now.Idle < before.Idle || now.Exclusions < before.Exclusions {
-			back(fmt.Sprintf("those of partition %d", i), before, now)
+			back(fmt.Sprintf("the positions of partition %d", i), before, now)
 		}
 	}
 }
 
-// previous checks the reference to the previous ranking.
 func (c *check) previous(p *published) {
 	ranks := map[uint64]int{}
 	switch {
 	case p.last == nil && p.Previous != nil:
-		c.d.Add("previous", "%s names a ranking before, and is the first", p.name)
+		c.d.Add("previous", "%s names a previous ranking, but is the first", p.name)
 	case p.last != nil && p.Previous == nil:
-		c.d.Add("previous", "%s names no ranking before", p.name)
+		c.d.Add("previous", "%s names no previous ranking", p.name)
 	case p.last != nil && !sameBasis(p.Previous, &p.last.RankingBasis):
-		c.d.Add("previous", "%s: want the basis of the ranking before %+v, have %+v", p.name, p.last.RankingBasis,
+		c.d.Add("previous", "%s: want the basis of the previous ranking %+v, have %+v", p.name, p.last.RankingBasis,
 			*p.Previous)
 	}
 	if p.last != nil {
@@ -147,10 +145,9 @@ func sameBasis(a, b *schema.RankingBasis) bool {
 		slices.Equal(a.Positions, b.Positions)
 }
 
-// needless checks that something has changed since the previous ranking.
 func (c *check) needless(p *published) {
 	if len(p.Posts) == 0 && (p.last == nil || len(p.last.Posts) == 0) {
-		c.d.Add("needless", "%s is empty, and there was nothing before", p.name)
+		c.d.Add("needless", "%s is empty, and there was no previous ranking with posts", p.name)
 		return
 	}
 	if p.last == nil || p.From != p.last.From || p.To != p.last.To {
@@ -160,6 +157,6 @@ func (c *check) needless(p *published) {
 		return a.PostID == b.PostID && a.Score == b.Score && a.Likes == b.Likes
 	})
 	if same {
-		c.d.Add("needless", "%s: the posts and bounds are those of the ranking before", p.name)
+		c.d.Add("needless", "%s: the posts and bounds are those of the previous ranking", p.name)
 	}
 }

@@ -58,7 +58,6 @@ func (d *diary) dislike(partition int, post uint64, region string, minute int64)
 		&kudosv1.LikeUpdate{Deltas: []*kudosv1.Delta{{Region: []byte(region), Minute: minute, Dislikes: 1}}})
 }
 
-// progress writes a record that ends a transaction.
 func (d *diary) progress(partition int) { d.write(partition, "_", 0, &kudosv1.LikeUpdate{}) }
 
 func (d *diary) write(partition int, key string, post uint64, m *kudosv1.LikeUpdate) {
@@ -80,7 +79,6 @@ func at(offset int64) schema.RankingPosition {
 	return schema.RankingPosition{Offset: offset, Idle: schema.NoMinute}
 }
 
-// idle returns a position with idle advance.
 func idle(offset int64, to schema.Minute) schema.RankingPosition {
 	return schema.RankingPosition{Offset: offset, Idle: to}
 }
@@ -103,7 +101,6 @@ func (d *diary) allTime(
 	return d.ranking(region, "all", schema.NoMinute, schema.NoMinute, watermark, at, posts...)
 }
 
-// ranking returns a ranking with the configured settings; ranks and positions are numbered.
 func (d *diary) ranking(
 	region, window string, from, to, watermark schema.Minute, positions []schema.RankingPosition,
 	posts ...schema.RankedPost,
@@ -128,7 +125,6 @@ func (d *diary) ranking(
 	return r
 }
 
-// after makes last the previous ranking of r.
 func after(r, last *schema.Ranking) *schema.Ranking {
 	r.Previous = &last.RankingBasis
 	for i := range r.Posts {
@@ -157,7 +153,6 @@ func (d *diary) check(end *End, rankings ...*schema.Ranking) oracle.Differences 
 	return v.Differences
 }
 
-// faultless requires that rankings have no differences.
 func (d *diary) faultless(end *End, rankings ...*schema.Ranking) {
 	d.t.Helper()
 	found := d.check(end, rankings...)
@@ -178,9 +173,9 @@ func (d *diary) right(r *schema.Ranking, mistake ...schema.RankedPost) {
 
 func (d *diary) seen(found oracle.Differences, rule string) {
 	d.t.Helper()
-	require.True(d.t, slices.ContainsFunc(found.Told, func(line string) bool {
+	require.True(d.t, slices.ContainsFunc(found.Details, func(line string) bool {
 		return line[:len(rule)+1] == rule+" "
-	}), "%s is not seen: %s", rule, found.String())
+	}), "no difference violates %s: %s", rule, found.String())
 }
 
 func TestTape(t *testing.T) {
@@ -208,6 +203,6 @@ func TestWeight(t *testing.T) {
 		{60, 45, 396_850}, {597, 30, 1}, {598, 30, 0}, {719, 30, 0}, {1, 10080, 999_931}, {1440, 10080, 905_723},
 		{100, 7, 50},
 	} {
-		require.Equal(t, c.want, weight(c.age, c.halfLife), "%d of %d", c.age, c.halfLife)
+		require.Equal(t, c.want, weight(c.age, c.halfLife), "age %d, half-life %d", c.age, c.halfLife)
 	}
 }

@@ -1,5 +1,4 @@
-// Package refusal builds Kafka's error responses, for tests that return them from an embedded broker (kfake's
-// ControlKey).
+// Package refusal builds Kafka error responses for tests to return from an embedded broker (kfake's ControlKey).
 package refusal
 
 import (
@@ -23,8 +22,7 @@ func Produce(request kmsg.Request, why *kerr.Error) kmsg.Response {
 	return answer
 }
 
-// EpochEnd answers an OffsetForLeaderEpoch request: for each partition, the requested epoch ends at end; if end is
-// negative, the epoch is unknown.
+// EpochEnd answers an OffsetForLeaderEpoch request: each requested epoch ends at end, or is unknown if end is negative.
 func EpochEnd(request kmsg.Request, end int64) kmsg.Response {
 	answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	for _, topic := range request.(*kmsg.OffsetForLeaderEpochRequest).Topics {

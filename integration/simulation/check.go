@@ -15,8 +15,7 @@ import (
 	"kudos/stream/store"
 )
 
-// checkTransaction checks a transaction of the fold when it commits: its progress must continue from the committed
-// progress and match the group's offset.
+// checkTransaction checks at commit that the fold's progress continues the last one and matches the group's offset.
 func (c *cluster) checkTransaction(co *coordinator) {
 	w, t := c.w, co.txn
 	p := int32(slices.IndexFunc(c.topics[schema.TopicState].parts, func(l *partitionLog) bool {
@@ -53,7 +52,6 @@ func (c *cluster) checkTransaction(co *coordinator) {
 	}
 }
 
-// progress returns the last committed progress record of a partition.
 func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	l := w.kafka.log(schema.TopicState, p)
 	for o := l.end() - 1; o >= l.start; o-- {
@@ -87,8 +85,7 @@ func (db *database) checkCommit(c *conn) {
 	}
 }
 
-// truth is the expected result of one partition of likes, read and folded by package oracle, which shares only the wire
-// format (generated code) with the program.
+// truth is the expected result of a partition of likes, by package oracle, which shares only the generated wire format.
 type truth struct {
 	*oracle.Fold
 	oracle.Sums
@@ -103,8 +100,8 @@ func (w *world) fold(p int32) truth {
 			continue
 		}
 		event, ok := understand(&e)
-		switch home := ok && t.Home(event.Post) == p; {
-		case home:
+		switch owner := ok && t.PartitionOf(event.Post) == p; {
+		case owner:
 			t.Add(event, int64(o))
 		case !ok, e.header(schema.HeaderForwarded) != "":
 			t.dead[int64(o)] = true
@@ -116,22 +113,20 @@ func (w *world) fold(p int32) truth {
 	return t
 }
 
-// understand decodes an event. It returns false if the record is not a valid event.
 func understand(e *entry) (oracle.Event, bool) {
 	event, poison := oracle.Decode(e.key, e.value)
 	event.Settle(e.time)
 	return event, poison == ""
 }
 
-// compare fails with the first difference of two maps.
 func compare[K, V comparable](w *world, rule, what string, want, have map[K]V) {
 	var d oracle.Differences
 	if oracle.Compare(&d, rule, what, want, have); d.Total > 0 {
-		w.fail("%s", d.Told[0])
+		w.fail("%s", d.Details[0])
 	}
 }
 
-func (w *world) verdict() {
+func (w *world) checkAll() {
 	truths := make([]truth, w.plan.partitions)
 	for p := range truths {
 		truths[p] = w.fold(int32(p))
@@ -164,14 +159,12 @@ func (w *world) verdict() {
 	compare(w, "I1", "MySQL", want, have)
 }
 
-// table is a state table with encoded keys and values.
 type table map[stored]stored
 
 type stored string
 
 func (s stored) String() string { return fmt.Sprintf("%x", string(s)) }
 
-// table returns the compacted state table of a partition.
 func (w *world) table(p int32) table {
 	have := table{}
 	for _, e := range w.kafka.log(schema.TopicState, p).entries {
@@ -228,7 +221,7 @@ func (w *world) checkUpdates(p int32, t truth) {
 		}
 		var u kudosv1.LikeUpdate
 		if err := proto.Unmarshal(e.value, &u); err != nil {
-			w.fail("like-updates/%d offset %d: %v", p, o, err)
+			w.fail("like-updates/%d offset %d cannot be decoded: %v", p, o, err)
 		}
 		if u.Seq != seq || u.SourceOffset < source {
 			w.fail("I3: like-updates/%d offset %d has seq %d and source offset %d after seq %d and source offset %d", p,
@@ -245,14 +238,13 @@ func (w *world) checkUpdates(p int32, t truth) {
 			oracle.Add(counts, post, n)
 		}
 		if n := (oracle.Count{Likes: u.LikeCount, Dislikes: u.DislikeCount}); counts[post] != n {
-			w.fail("I5: like-updates/%d offset %d says %v for post %d, its deltas sum to %v", p, o, n, post,
+			w.fail("I5: like-updates/%d offset %d has counts %v for post %d, but its deltas sum to %v", p, o, n, post,
 				counts[post])
 		}
 	}
 	compare(w, "I5", fmt.Sprintf("deltas of partition %d", p), t.Cells, cells)
 }
 
-// checkOutput checks that there is exactly one record for each expected dead letter and forwarded event, and no other.
 func (w *world) checkOutput(p int32, t truth, truths []truth) {
 	dead := map[int64]bool{}
 	for _, e := range w.kafka.log(schema.TopicDLT, p).entries {
@@ -262,12 +254,12 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 		w.tally["dead letter"]++
 		o, err := strconv.ParseInt(e.header(schema.HeaderDLTOffset), 10, 64)
 		if err != nil || dead[o] {
-			w.fail("likes/%d offset %d is a dead letter twice, or one does not name its offset: %v", p, o, err)
+			w.fail("likes/%d offset %d has two dead letters, or one does not name its offset: %v", p, o, err)
 		}
 		dead[o] = true
 	}
 	if !maps.Equal(dead, t.dead) {
-		w.fail("dead letters of likes/%d are of offsets %v, not %v", p, dead, t.dead)
+		w.fail("dead letters of likes/%d are for offsets %v, not %v", p, dead, t.dead)
 	}
 	seen := map[string]bool{}
 	for o := range w.kafka.log(schema.TopicLikes, p).entries {
@@ -286,7 +278,7 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 		want := truths[from].forwards[origin]
 		want.Settle(e.time) // by the clock of its new log, like any event
 		if !ok || e.header(schema.HeaderForwarded) == "" || have != want || seen[origin] {
-			w.fail("likes/%d offset %d: %s was forwarded as %v, not %v (again: %v)", p, o, origin, have, want,
+			w.fail("likes/%d offset %d: %s was forwarded as %v, not %v (duplicate: %v)", p, o, origin, have, want,
 				seen[origin])
 		}
 		seen[origin] = true
@@ -296,8 +288,8 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 			continue
 		}
 		for origin, e := range truths[from].forwards {
-			if truths[from].Home(e.Post) == p && !seen[origin] {
-				w.fail("the event at %s of likes was not forwarded to partition %d", origin, p)
+			if truths[from].PartitionOf(e.Post) == p && !seen[origin] {
+				w.fail("likes %s was not forwarded to partition %d", origin, p)
 			}
 		}
 	}

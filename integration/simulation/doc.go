@@ -18,6 +18,5 @@
 //	check.go      what must hold at every commit, and in the end by the fold of package oracle
 //	parks.go      damage that the program cannot repair: its partition must park, the others continue
 //
-// Only one actor runs at a time, and each call into a model is a step, so a crash or a pause can happen before and
-// after each call.
+// Only one actor runs at a time; each call into a model is a step, so a crash or pause can happen before and after it.
 package simulation

@@ -10,8 +10,7 @@ import (
 	"kudos/schema"
 )
 
-// The draw functions choose what happens next from what is possible now. A line contains all that is needed to repeat
-// it.
+// The draw functions choose what happens next from what is possible. A line contains all that is needed to repeat it.
 
 const howLost = "lost"
 
@@ -34,7 +33,6 @@ func always(*world) []line { return only(line{}) }
 
 func (w *world) partition() int32 { return w.rng.Int32N(w.plan.partitions) }
 
-// partitionOf returns the number of the partition that a line names.
 func partitionOf(l line) (p int32) {
 	_, _ = fmt.Sscanf(l.who[strings.LastIndexByte(l.who, '/')+1:], "%d", &p)
 	return p
@@ -51,7 +49,6 @@ func (w *world) drawTimePasses() []line {
 
 func (w *world) drawRebalance() []line { return only(line{who: pick(w, w.groups...).name}) }
 
-// drawProcess draws a process that fits; nil: any process.
 func drawProcess(fits func(*process) bool) func(*world) []line {
 	return func(w *world) []line {
 		list := w.processes

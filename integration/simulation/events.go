@@ -12,7 +12,6 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// event is a record in likes, in any of the forms that clients write.
 type event struct {
 	key, post, user uint64
 	action          string
@@ -36,7 +35,6 @@ var poisoned = []string{
 	formBroken, formEmpty, "another post", "no user", "unknown action", "negative time", "too large",
 }
 
-// write appends an event to a partition, given as likes/0.
 func (w *world) write(to string, ev *event) {
 	l := w.kafka.named(to)
 	if l == nil {
@@ -118,7 +116,6 @@ func (w *world) drawEvents(n int) (lines []line) {
 	return lines
 }
 
-// drawTime draws an event time: absent, late, equal to another event's, or far in the future.
 func (w *world) drawTime(ev *event) {
 	passed := now() - w.plan.began
 	switch w.rng.IntN(8) {

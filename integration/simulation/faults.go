@@ -39,8 +39,8 @@ var faults = []fault{
 	{"kafka: start of likes deleted", (*world).drawTrim, ofLog((*world).trimLikes), false},
 	{"kafka: leader elected", (*world).drawElection, ofLog((*world).elect), false},
 	{"mysql: failover", (*world).drawFailover, (*world).failOver, false},
-	{"mysql: away", always, mysqlAway(true), false},
-	{"mysql: back", always, mysqlAway(false), true},
+	{"mysql: unavailable", always, mysqlUnavailable(true), false},
+	{"mysql: available again", always, mysqlUnavailable(false), true},
 	{"mysql: session killed", (*world).drawSession, (*world).killSession, false},
 	{"mysql: late COMMIT decided", (*world).drawLateCommit, (*world).decideLate, false},
 }
@@ -56,7 +56,6 @@ func (w *world) wantRebalance(l line) bool {
 	return true
 }
 
-// ofProcess applies do to the process that a line names, if it exists.
 func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
 		p := w.inSlot(l.who)
@@ -73,7 +72,6 @@ const (
 	diskOld      = "disk restored from an old copy"
 )
 
-// crash kills a process, whatever it is doing.
 func (w *world) crash(p *process, l line) bool {
 	w.note("%s crashes", p.name)
 	var disk *crashdisk.Disk
@@ -94,8 +92,7 @@ func (w *world) crash(p *process, l line) bool {
 	return true
 }
 
-// copyDisk returns the disk after a crash: with all unsynced data (100 %) or without it (0 %). The random numbers that
-// the file system requires affect neither.
+// copyDisk returns the disk after a crash, with all unsynced data (100 %) or none (0 %); RNG affects neither.
 func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 	return disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(0, 0))})
 }
@@ -103,7 +100,7 @@ func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 func (w *world) halt(p *process) {
 	p.dead = true
 	for _, c := range slices.Clone(w.mysql.conns) {
-		unaware := decision{who: w.asked(), what: "mysql: does not know of the crash"}
+		unaware := decision{who: w.asked(), what: "mysql: has not noticed the crash"}
 		if c.proc == p && (w.calm || !w.decide(unaware, func() bool { return w.rng.IntN(3) == 0 })) {
 			c.broken = true
 			if !slices.Contains(w.mysql.late, c) {
@@ -127,7 +124,6 @@ func (w *world) halt(p *process) {
 	p.end()
 }
 
-// startMissing starts up to n processes to replace dead ones.
 func (w *world) startMissing(n int) (any bool) {
 	for ; n > 0 && len(w.processes) < w.plan.processes; n-- {
 		disk := crashdisk.New()
@@ -193,7 +189,6 @@ func (w *world) arriveLate(l line) bool {
 	return true
 }
 
-// ofLog applies do to the partition that a line names, if it exists.
 func ofLog(do func(*world, *partitionLog, line) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
 		log := w.kafka.named(l.who)
@@ -201,7 +196,6 @@ func ofLog(do func(*world, *partitionLog, line) bool) func(*world, line) bool {
 	}
 }
 
-// elect makes another broker, with another clock, the leader of a partition.
 func (w *world) elect(log *partitionLog, l line) bool {
 	log.elect(log.end())
 	log.clock = l.n
@@ -210,8 +204,7 @@ func (w *world) elect(log *partitionLog, l line) bool {
 
 func (w *world) compactState(log *partitionLog, l line) bool { return log.compact(min(l.n, log.end())) }
 
-// compactUpdates keeps what may still be needed by MySQL after a failover, or by a process that was paused, as the
-// compaction lag of 7 days does.
+// compactUpdates keeps what MySQL after a failover, or a process after a pause, may need, like a 7-day compaction lag.
 func (w *world) compactUpdates(log *partitionLog, l line) bool {
 	below := w.mysql.floor(positionKey(partitionOf(l))).number(colOffset)
 	for _, c := range w.claims() {
@@ -232,7 +225,7 @@ func (w *world) trimLikes(log *partitionLog, l line) bool {
 	return log.start > before
 }
 
-func mysqlAway(away bool) func(*world, line) bool {
+func mysqlUnavailable(away bool) func(*world, line) bool {
 	return func(w *world, _ line) bool {
 		if w.mysql.away == away {
 			return false

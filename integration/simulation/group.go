@@ -29,10 +29,9 @@ func (w *world) group(name string) *group {
 			return g
 		}
 	}
-	panic("no group " + name)
+	panic("unknown group " + name)
 }
 
-// member checks a membership as the coordinator does for a heartbeat or a commit.
 func (g *group) member(id string, generation int32) *kerr.Error {
 	switch s := g.members[id]; {
 	case s == nil:
@@ -54,8 +53,7 @@ func (w *world) heartbeat(req *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
 	return resp
 }
 
-// rebalance starts a rebalance. Processes that take part end their sessions first. Others keep working, and have lost
-// their membership when it ends.
+// rebalance ends the sessions of processes that take part. Others keep working, and lose their membership at its end.
 func (g *group) rebalance() {
 	g.wanted = false
 	g.joining = []*process{}
@@ -79,7 +77,7 @@ func (g *group) settle() {
 		}
 		return
 	}
-	impatient := g.w.chanceOf(decision{who: g.name, what: "does not wait for all"}, 10)
+	impatient := g.w.chanceOf(decision{who: g.name, what: "does not wait for all members"}, 10)
 	var joined []*process
 	for _, p := range g.joining {
 		switch {
@@ -133,7 +131,7 @@ func (g *group) notice(p *process) bool {
 		return false
 	}
 	if s != nil {
-		g.w.note("%s: %s notices that its membership is lost", g.name, s.member)
+		g.w.note("%s: %s notices that it lost its membership", g.name, s.member)
 		s.stop()
 	}
 	g.wanted = g.wanted || !slices.Contains(g.joining, p)

@@ -19,7 +19,6 @@ var (
 	errClosed = kgo.ErrClientClosed
 )
 
-// clients implements kafka.Clients for one process.
 type clients struct{ proc *process }
 
 func (k clients) Connect(*slog.Logger) (kafka.Client, error) {
@@ -59,10 +58,10 @@ func (c *client) sent(ctx context.Context, what string) error {
 
 // answered is a step after a request was handled. The response may get lost.
 func (c *client) answered(what string) error {
-	if !c.w.step("kafka answers: %s", what) {
+	if !c.w.step("kafka responds: %s", what) {
 		return errDead
 	}
-	if c.w.lost("kafka: answer lost", what) {
+	if c.w.lost("kafka: response lost", what) {
 		return errLost
 	}
 	return nil
@@ -79,7 +78,6 @@ type txnClient struct {
 	broken   error
 }
 
-// ProducerID initializes the transactional id at the first call.
 func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {
 	if c.ready {
 		return c.pid, c.epoch, c.broken
@@ -189,7 +187,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 		return err
 	}
 	if w.chance("kafka: commit does not arrive", w.plan.unclear) {
-		if w.chance("kafka: it never does", 500) {
+		if w.chance("kafka: commit never arrives", 500) {
 			w.count("kafka: commit lost")
 		} else {
 			w.count("kafka: commit late")
@@ -204,7 +202,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 	if err := c.answered("end transaction of " + co.id); err != nil {
 		return err
 	}
-	if w.happens("kafka: answer to commit lost", w.plan.unclear) {
+	if w.happens("kafka: commit response lost", w.plan.unclear) {
 		return errLost
 	}
 	return nil

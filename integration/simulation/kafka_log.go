@@ -10,8 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// partitionLog is one partition of a topic. Entries are never deleted: retention and compaction only hide them from
-// readers, so that the oracle still sees them.
+// partitionLog is one partition. Retention and compaction only hide entries from readers: the oracle still sees them.
 type partitionLog struct {
 	name    string  // likes/0
 	entries []entry // by offset
@@ -88,7 +87,6 @@ func (l *partitionLog) append(e entry) int64 {
 	return offset
 }
 
-// data reports whether an entry is a committed data record.
 func (e *entry) data() bool {
 	return !e.marker && (e.txn == nil || e.txn.state == txnCommitted)
 }
@@ -111,7 +109,6 @@ func (l *partitionLog) lastData(from int64) int64 {
 	return from
 }
 
-// epochEnd returns the end of a leader epoch, or -1 if the epoch is unknown.
 func (l *partitionLog) epochEnd(epoch int32) int64 {
 	switch later := slices.IndexFunc(l.epochs, func(e epochStart) bool { return e.epoch > epoch }); later {
 	case -1:
@@ -132,8 +129,7 @@ func (l *partitionLog) elect(from int64) {
 	l.epochs = append(l.epochs, epochStart{l.epochs[len(l.epochs)-1].epoch + 1, from})
 }
 
-// compact hides all but the last record of each key below an offset, and the markers of transactions without remaining
-// records. It reports whether it hid anything.
+// compact hides all but each key's last record below an offset, and markers of transactions without other records.
 func (l *partitionLog) compact(below int64) (any bool) {
 	below = min(below, l.stable())
 	seen := map[string]bool{}
@@ -158,8 +154,7 @@ func (l *partitionLog) compact(below int64) (any bool) {
 	return any
 }
 
-// fetch answers a Fetch request with at most n batches. Batches that compaction has emptied are left out, except the
-// last one of the log.
+// fetch answers a Fetch request with up to n batches. Those emptied by compaction are left out, except the log's last.
 func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.FetchResponseTopicPartition) {
 	rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = l.end(), l.stable(), l.start
 	end := rp.HighWatermark
@@ -184,7 +179,6 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 	}
 }
 
-// batchEnd returns the end offset of the batch that starts at an offset.
 func (l *partitionLog) batchEnd(at, end int64) int64 {
 	first := &l.entries[at]
 	last := at + 1
@@ -205,7 +199,6 @@ const (
 	attrControl       = 1 << 5
 )
 
-// appendBatch encodes [from, to) as one record batch in the wire format.
 func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 	first := &l.entries[from]
 	b := kmsg.RecordBatch{

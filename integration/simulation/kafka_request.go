@@ -39,7 +39,7 @@ func (c *client) handle(kreq kmsg.Request) kmsg.Response {
 	case *kmsg.TxnOffsetCommitRequest:
 		return k.txnOffsetCommit(req)
 	}
-	panic(fmt.Sprintf("the model of Kafka does not know %T", kreq))
+	panic(fmt.Sprintf("the model of Kafka does not support %T", kreq))
 }
 
 func (k *cluster) metadata(req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
@@ -68,7 +68,7 @@ func (k *cluster) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsRes
 	switch at := rt.Partitions[0].Timestamp; {
 	case at == -2:
 		rp.Offset = l.start
-	case k.w.happens("kafka: end not available", 20):
+	case k.w.happens("kafka: end offset not available", 20):
 		rp.ErrorCode = kerr.OffsetNotAvailable.Code
 	case req.IsolationLevel == 1:
 		rp.Offset = l.stable()
@@ -113,7 +113,7 @@ func (k *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 	switch from := rt.Partitions[0].FetchOffset; {
 	case from < l.start || from > l.end():
 		rp.ErrorCode = kerr.OffsetOutOfRange.Code
-	case k.w.chance("kafka: fetch refused", 20):
+	case k.w.chance("kafka: fetch rejected", 20):
 		rp.ErrorCode = kerr.NotLeaderForPartition.Code
 	case from < l.stable() && k.w.chance("kafka: stale end", 50):
 		// A new leader's high watermark may lag behind for a moment; it serves only what is below.
@@ -148,7 +148,7 @@ func (k *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOff
 
 func (k *cluster) allowCommit(co *coordinator, req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
 	switch {
-	case k.w.chance("kafka: coordinator loads", 30):
+	case k.w.chance("kafka: coordinator loading", 30):
 		return kerr.CoordinatorLoadInProgress
 	case k.fence(co, req.ProducerID, req.ProducerEpoch) != nil:
 		return kerr.InvalidProducerEpoch

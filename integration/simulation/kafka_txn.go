@@ -8,7 +8,6 @@ import (
 	"kudos/schema"
 )
 
-// cluster is a Kafka cluster: topics, the transaction coordinator and the committed offsets of the fold's group.
 type cluster struct {
 	w            *world
 	id           string
@@ -27,7 +26,6 @@ type topic struct {
 	parts []*partitionLog
 }
 
-// coordinator is the state of one transactional id.
 type coordinator struct {
 	id    string
 	pid   int64
@@ -61,7 +59,6 @@ func newCluster(w *world, partitions int32) *cluster {
 
 func (c *cluster) log(topic string, p int32) *partitionLog { return c.topics[topic].parts[p] }
 
-// named returns a partition's log by its name (likes/0), or nil.
 func (c *cluster) named(name string) *partitionLog {
 	if i := slices.IndexFunc(c.logs, func(l *partitionLog) bool { return l.name == name }); i >= 0 {
 		return c.logs[i]
@@ -94,7 +91,6 @@ func (c *cluster) init(co *coordinator) {
 	co.epoch++
 }
 
-// join returns the open transaction, or begins one.
 func (c *cluster) join(co *coordinator) *txn {
 	if co.txn == nil {
 		co.txn = &txn{pid: co.pid, first: map[*partitionLog]int64{}, offset: map[int32]int64{}, began: now()}
@@ -115,7 +111,6 @@ func (c *cluster) decide(co *coordinator, commit bool) {
 	c.w.note("%s: transaction decided, commit %v", co.id, commit)
 }
 
-// mark writes the markers of a decided transaction.
 func (c *cluster) mark(co *coordinator) bool {
 	t := co.txn
 	if t == nil || !t.decided() {
@@ -135,7 +130,6 @@ func (c *cluster) mark(co *coordinator) bool {
 	return true
 }
 
-// materialize makes a committed offset visible.
 func (c *cluster) materialize(p int32) bool {
 	if c.committed[p].next < 0 {
 		return false
@@ -155,7 +149,6 @@ func (c *cluster) unstable(p int32) bool {
 	})
 }
 
-// timeOut aborts an open transaction and fences its owner.
 func (c *cluster) timeOut(co *coordinator) bool {
 	if co.txn == nil || co.txn.decided() {
 		return false
@@ -165,7 +158,6 @@ func (c *cluster) timeOut(co *coordinator) bool {
 	return true
 }
 
-// timeOutOld aborts the transactions that have exceeded their timeout.
 func (c *cluster) timeOutOld() {
 	for _, co := range c.coordinators {
 		if co.txn != nil && now()-co.txn.began > 31_000 {
@@ -174,11 +166,10 @@ func (c *cluster) timeOutOld() {
 	}
 }
 
-// fence rejects requests with an old producer epoch.
 func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
 	if pid == co.pid && epoch == co.epoch {
 		return nil
 	}
-	c.w.count("zombie: refused by its producer epoch")
+	c.w.count("zombie: rejected for its producer epoch")
 	return kerr.InvalidProducerEpoch
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// connector connects database/sql to the model, for one process.
 type connector struct{ proc *process }
 
 func (k connector) Driver() driver.Driver { return nil }
@@ -27,7 +26,7 @@ func (k connector) Connect(context.Context) (driver.Conn, error) {
 	return c, nil
 }
 
-var errNotUsed = errors.New("the model of MySQL does not know this")
+var errNotUsed = errors.New("the model of MySQL does not support this")
 
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errNotUsed }
 func (c *conn) Begin() (driver.Tx, error)           { return nil, errNotUsed }
@@ -50,8 +49,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// reap ends the sessions of closed connections, except those with a COMMIT in flight. The server notices a dead process
-// by itself, see halt.
+// reap ends sessions of closed connections, unless a COMMIT is in flight. The server notices dead processes (see halt).
 func (db *database) reap() {
 	db.closing.Lock()
 	defer db.closing.Unlock()
@@ -96,26 +94,25 @@ func (t tx) Commit() error {
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
-	case w.happens("mysql: COMMIT refused", w.plan.unclear):
+	case w.happens("mysql: COMMIT rejected", w.plan.unclear):
 		c.end()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
 	}
 	c.commit()
-	if !w.step("mysql answers: COMMIT") {
+	if !w.step("mysql responds: COMMIT") {
 		return mysql.ErrInvalidConn
 	}
-	if w.happens("mysql: answer to COMMIT lost", w.plan.unclear) {
+	if w.happens("mysql: response to COMMIT lost", w.plan.unclear) {
 		c.breakOff()
 		return mysql.ErrInvalidConn
 	}
 	return nil
 }
 
-// resolve decides the outcome of a COMMIT in flight.
 func (db *database) resolve(c *conn, done bool) {
 	db.late = remove(db.late, c)
 	if done && !c.gone {
-		db.w.note("a late COMMIT of %s is done", c.proc.name)
+		db.w.note("a late COMMIT of %s is executed", c.proc.name)
 		c.commit()
 	}
 	if !c.gone {

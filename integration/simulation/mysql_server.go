@@ -9,8 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// database is a MySQL server with the three tables: row locks, READ COMMITTED, and a replica that may lack the last
-// commits.
+// database is a MySQL server with three tables: row locks, READ COMMITTED, a replica that may lack the last commits.
 type database struct {
 	w     *world
 	rows  map[string]row
@@ -20,8 +19,7 @@ type database struct {
 	// undo are the rows before each of the last commits, the newest last: what a failover may lose.
 	undo []map[string]row
 	// late are commits in flight whose client has given up on them.
-	late []*conn
-	// closing are connections that their clients have closed.
+	late    []*conn
 	closing struct {
 		sync.Mutex
 		conns []*conn
@@ -43,7 +41,6 @@ func (r row) number(column string) int64 {
 	return n
 }
 
-// keptCommits is the largest number of commits that a failover loses.
 const keptCommits = 4
 
 const (
@@ -52,7 +49,6 @@ const (
 	numDeadlock    = 1213
 )
 
-// conn is a session of the server, and the client's connection to it.
 type conn struct {
 	db     *database
 	proc   *process
@@ -70,7 +66,6 @@ func (c *conn) read(key string) row {
 	return c.db.rows[key]
 }
 
-// lock waits for a row lock, up to a timeout.
 func (c *conn) lock(key string) error {
 	const patience = 25 // steps
 	for tries := 0; ; tries++ {
@@ -100,7 +95,6 @@ func (c *conn) lock(key string) error {
 	}
 }
 
-// arrive is a step on the way to the server.
 func (c *conn) arrive(what string) error {
 	switch alive := c.db.w.step("%s", what); {
 	case !alive, c.broken:
@@ -118,14 +112,12 @@ func (c *conn) breakOff() {
 	c.leave()
 }
 
-// leave ends the session on the server.
 func (c *conn) leave() {
 	c.end()
 	c.gone = true
 	c.db.conns = remove(c.db.conns, c)
 }
 
-// end ends the transaction and rolls back what is not committed.
 func (c *conn) end() {
 	clear(c.writes)
 	c.waits = nil
@@ -150,7 +142,6 @@ func (c *conn) commit() {
 	c.end()
 }
 
-// failover loses the last n commits and all sessions.
 func (db *database) failover(n int) {
 	n = min(n, len(db.undo))
 	db.w.note("mysql: failover, %d commits lost", n)
@@ -173,7 +164,6 @@ func (db *database) cut() {
 	}
 }
 
-// applied returns the next offset of a partition of like-updates.
 func (w *world) applied(p int32) int64 { return w.mysql.rows[positionKey(p)].number(colOffset) }
 
 // floor returns a partition's position in the oldest state that a failover can lead to.

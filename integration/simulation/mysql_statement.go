@@ -12,8 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Only the statements of package sql are supported. They are parsed, not just recognized, so that a missing condition
-// has the same effect as on a real server.
+// Only the statements of package sql are supported, but parsed: a missing condition acts as on a real server.
 
 func (c *conn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if query == "SELECT @@max_allowed_packet" {
@@ -104,7 +103,6 @@ func equations(text, separator string, args []driver.NamedValue) []equation {
 
 func positionKey(partition int32) string { return "p" + strconv.Itoa(int(partition)) }
 
-// positionKeys returns the keys of rows that conditions may match: one, or all.
 func (c *conn) positionKeys(conditions []equation) []string {
 	var keys []string
 	for p := range c.db.w.plan.partitions {
@@ -118,7 +116,6 @@ func (c *conn) positionKeys(conditions []equation) []string {
 	return keys
 }
 
-// column returns a value of a row, and panics if the column does not exist.
 func (r row) column(name string) driver.Value {
 	v, ok := r[name]
 	if !ok {
@@ -127,7 +124,6 @@ func (r row) column(name string) driver.Value {
 	return v
 }
 
-// fits reports whether the row exists and meets the conditions.
 func (r row) fits(conditions []equation) bool {
 	return r != nil && !slices.ContainsFunc(conditions, func(e equation) bool { return r.column(e.column) != e.value })
 }
@@ -176,8 +172,7 @@ func (c *conn) insertPosition(query string, args []driver.NamedValue) (driver.Re
 	return driver.RowsAffected(1), nil
 }
 
-// upsert inserts rows like (1,2,3) or ('2000-01-01 00:00:00','DE',0,2,3), or adds their last two values to those of
-// existing rows; the other values are the key.
+// upsert inserts rows like (1,2,3) or ('2000-01-01 00:00:00','DE',0,2,3), or adds the last two values; the rest is key.
 func (c *conn) upsert(table, query string) (driver.Result, error) {
 	_, list, _ := strings.Cut(query, " VALUES (")
 	list, update, _ := strings.Cut(list, ") ON DUPLICATE KEY UPDATE ")

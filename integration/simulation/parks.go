@@ -10,14 +10,12 @@ import (
 	"kudos/stream"
 )
 
-// damage is what the program cannot repair. It is done after a schedule has drained. Then the damaged partitions must
-// park with the right reason, and the others must continue. do returns which partitions must park and why, or nil if
-// the damage is not possible here.
+// damage is what the program cannot repair, done after a schedule has drained. Then the damaged partitions must park,
+// and the others continue. do returns which must park and why, or nil if the damage is not possible here.
 type damage struct {
 	name string
 	do   func(w *world, p int32) parks
-	// live: it is detected without a restart. Changed identities of topics and clusters are detected when a partition
-	// is opened.
+	// live: it is detected without a restart. Changed ids of topics and clusters are detected when a partition opens.
 	live bool
 }
 
@@ -31,10 +29,10 @@ var damages = []damage{
 	{"updates compacted before they were applied", gapInUpdates, true},
 	{"updates lost at the end", lostUpdates, true},
 	{"updates written twice", repeatedUpdates, true},
-	{"like-updates deleted and made anew", recreate(schema.TopicUpdates), false},
-	{"state table deleted and made anew", recreate(schema.TopicState), false},
-	{"likes deleted and made anew", recreate(schema.TopicLikes), false},
-	{"state table went back", stateWentBack, false},
+	{"like-updates deleted and recreated", recreate(schema.TopicUpdates), false},
+	{"state table deleted and recreated", recreate(schema.TopicState), false},
+	{"likes deleted and recreated", recreate(schema.TopicLikes), false},
+	{"state table rewound", stateWentBack, false},
 	{"progress record lost", progressLost, false},
 	{"another cluster", anotherCluster, false},
 	{"more partitions", morePartitions, false},
@@ -129,8 +127,8 @@ func (w *world) mustPark(name, reason string) {
 		return
 	}
 	st := claims[i].stream.Status()
-	if st.State != stream.StateParked || st.Remedy == "" || !strings.Contains(st.Reason, reason) {
-		w.fail("after %q %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
+	if st.State != stream.StateParked || st.Action == "" || !strings.Contains(st.Reason, reason) {
+		w.fail("after %q, %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
 	}
 }
 
@@ -198,7 +196,7 @@ func lostUpdates(w *world, p int32) parks {
 
 func recreate(name string) func(*world, int32) parks {
 	return func(w *world, _ int32) parks {
-		want := w.allPark("deleted and created again")
+		want := w.allPark("deleted and recreated")
 		if name == schema.TopicState {
 			want = w.allPark("has no progress record")
 		}
@@ -254,10 +252,9 @@ func anotherCluster(w *world, _ int32) parks {
 func morePartitions(w *world, _ int32) parks {
 	t := w.kafka.topics[schema.TopicLikes]
 	t.parts = append(t.parts, newLog(t.name, len(t.parts)))
-	return w.allPark("partitions, the state table was made for")
+	return w.allPark("partitions, but the state table was created for")
 }
 
-// allPark expects every partition of likes to park for the same reason.
 func (w *world) allPark(reason string) parks {
 	want := parks{}
 	for p := range w.plan.partitions {

@@ -34,7 +34,6 @@ type process struct {
 	dead     bool
 }
 
-// session is a process's membership in one generation.
 type session struct {
 	g          *group
 	proc       *process
@@ -90,14 +89,13 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
 	p.db = sql.NewShards(sql.NewOn(connector{p}, o, w.log))
 	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
-	p.workers.FoldAtATime = 3 // so that most batches have several chunks
+	p.workers.FoldChunk = 3 // so that most batches have several chunks
 	// Run in the same goroutine, so that a seed always gives the same schedule.
-	p.workers.Beside = func(f func()) func() { f(); return func() {} }
+	p.workers.Concurrently = func(f func()) func() { f(); return func() {} }
 	w.processes = append(w.processes, p)
 	return p
 }
 
-// ref names a process in scripts.
 func (p *process) ref() string { return fmt.Sprintf("p%d", p.slot) }
 
 func (w *world) inSlot(ref string) *process {
@@ -116,7 +114,6 @@ func (p *process) end() {
 	p.w.processes = remove(p.w.processes, p)
 }
 
-// begin starts the work on the assigned partitions.
 func (g *group) begin(p *process, member string, partitions []int32) {
 	s := &session{g: g, proc: p, member: member, generation: g.generation}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -148,7 +145,6 @@ func (s *session) stop() {
 	s.ended()
 }
 
-// ended removes a session when its last claim has ended.
 func (s *session) ended() {
 	if s.working == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {
 		s.proc.sessions[s.g.index] = nil
@@ -213,7 +209,6 @@ func (c *claim) poll(batches int) {
 	c.actor.idle = false
 }
 
-// check fails if a claim parks without a cause.
 func (c *claim) check() {
 	w := c.session.g.w
 	st := c.stream.Status()
@@ -221,7 +216,7 @@ func (c *claim) check() {
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)
 	}
-	if st.State != stream.StateParked || st.Remedy == "" || w.excused[c.name()] {
+	if st.State != stream.StateParked || st.Action == "" || w.excused[c.name()] {
 		return
 	}
 	if st.Cause == stream.CausePermission {
@@ -235,16 +230,15 @@ func (c *claim) check() {
 	w.fail("%s parks without a cause: %s", c.name(), st)
 }
 
-// tell counts the states of a claim.
 func (c *claim) tell(st *stream.PartitionStatus) {
 	s, w := c.session, c.session.g.w
 	if !c.zombie && s.g.member(s.member, s.generation) != nil {
 		c.zombie = true
-		w.count("zombie: works on a partition that is not its own any more")
+		w.count("zombie: works on a partition that it no longer owns")
 	}
 	state := st.State
-	if st.Remedy != "" {
-		state = "parked until mended"
+	if st.Action != "" {
+		state = "parked until repaired"
 	}
 	if state == c.state {
 		return

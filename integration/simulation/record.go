@@ -8,7 +8,6 @@ import (
 // decision is a choice that a model makes while a worker runs: who asks, what may happen, and to which request.
 type decision struct{ who, what, of string }
 
-// how returns a decision as it appears in a line.
 func (d decision) how() string {
 	if d.of == "" {
 		return d.what
@@ -38,7 +37,6 @@ func (w *world) asked() string {
 	return "scheduler"
 }
 
-// decide makes a decision: by the script or by a draw.
 func (w *world) decide(d decision, draw func() bool) bool {
 	r := &w.recorder
 	if w.rng == nil {
@@ -70,7 +68,6 @@ func (w *world) chanceOf(d decision, n int) bool {
 // happens is chance, and counts when it is true.
 func (w *world) happens(what string, n int) bool { return w.counted(what, w.chance(what, n)) }
 
-// lost reports whether a request, or its response, gets lost.
 func (w *world) lost(what, request string) bool {
 	return w.counted(what, w.chanceOf(decision{w.asked(), what, request}, w.plan.lost))
 }
@@ -90,7 +87,6 @@ func (w *world) amount(draw func() int) int {
 	return max(1, int(w.chosen.n))
 }
 
-// before records a line in front of the running one.
 func (r *recorder) before(l line) *line {
 	at := len(r.script.lines)
 	if r.inLine {
@@ -114,7 +110,6 @@ func (r *recorder) take(d decision) bool {
 	return true
 }
 
-// perform runs a line, and records it if it was drawn.
 func (w *world) perform(l line) {
 	r := &w.recorder
 	if w.rng != nil {

@@ -9,9 +9,8 @@ import (
 	"kudos/schema"
 )
 
-// reducer searches for a shorter script that still fails, by delta debugging of its lines (Zeller and Hildebrandt,
-// Simplifying and Isolating Failure-Inducing Input, 2002) and by simplifying single lines. Every change that it keeps
-// makes the script simpler, so it terminates.
+// reducer searches for a shorter script that still fails, by delta debugging (Zeller and Hildebrandt, Simplifying and
+// Isolating Failure-Inducing Input, 2002). It keeps only changes that simplify, so it terminates.
 type reducer struct {
 	fails func(*Script) bool
 	more  func() bool // reports whether there is time for another try
@@ -19,7 +18,6 @@ type reducer struct {
 	tries int
 }
 
-// reduce returns the simplest failing script it finds, and how many it tried.
 func reduce(s *Script, fails func(*Script) bool, more func() bool) (*Script, int) {
 	r := &reducer{fails: fails, more: more, best: s.merged()}
 	for changed := true; changed && more(); {
@@ -31,7 +29,6 @@ func reduce(s *Script, fails func(*Script) bool, more func() bool) (*Script, int
 	return r.best, r.tries
 }
 
-// try changes a copy of the script, and keeps it if it still fails.
 func (r *reducer) try(change func(*Script)) bool {
 	if !r.more() {
 		return false
@@ -60,7 +57,6 @@ func (r *reducer) cut() (changed bool) {
 	return changed
 }
 
-// shrinkHead tries fewer partitions and processes, and unbounded batches.
 func (r *reducer) shrinkHead() (changed bool) {
 	for more := true; more; changed = more || changed {
 		more = r.best.Processes > 1 && r.fewerProcesses()
@@ -98,7 +94,6 @@ func (s *Script) rename(from, to string) {
 	}
 }
 
-// isStep reports whether a line does no more than let workers run.
 func (l *line) isStep() bool {
 	return l.verb == verbRun || l.verb == verbPoll || l.verb == verbSettle || l.verb == verbWork
 }
@@ -138,7 +133,6 @@ func (r *reducer) workInstead(from, to int) bool {
 	return r.try(func(s *Script) { s.lines = slices.Replace(s.lines, from, to, works...) })
 }
 
-// writeEarly moves events in front of the steps before them.
 func (r *reducer) writeEarly() (changed bool) {
 	for i := 0; i < len(r.best.lines); i++ {
 		to := i
@@ -198,7 +192,6 @@ func (r *reducer) tryLine(i int, change func(*line)) bool {
 	return l.String() != r.best.lines[i].String() && r.try(func(s *Script) { s.lines[i] = l })
 }
 
-// shrinkNumber lowers the number in a line as far as possible.
 func (r *reducer) shrinkNumber(i int) (changed bool) {
 	if i >= len(r.best.lines) || !slices.Contains([]string{verbRun, verbNext, "mysql: failover"},
 		r.best.lines[i].verb) {

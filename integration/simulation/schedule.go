@@ -20,8 +20,7 @@ type plan struct {
 	steps               int // of the storm
 	peace               int // one in this many steps is a fault
 	began               int64
-	// Per thousand: lost requests or responses, commits with an unknown outcome, events in the wrong partition, invalid
-	// records.
+	// Per thousand: lost requests or responses, commits with an unknown outcome, misrouted events, invalid records.
 	lost, unclear, misplaced, poison int
 	weights                          []int // of faults
 	weight                           int   // sum of weights
@@ -31,8 +30,7 @@ type plan struct {
 	rest                             []line            // of a script: damage, and the lines after it
 }
 
-// untaken counts scripted decisions that never came up.
-const untaken = "script: decision that was never to be taken"
+const untaken = "script: decision that never came up"
 
 // Tally counts what happened in schedules, by name.
 type Tally map[string]int
@@ -89,12 +87,11 @@ func (w *world) run(storm func()) {
 		w.suffer()
 	}
 	if w.failure == nil {
-		w.verdict()
+		w.checkAll()
 	}
 	w.tearDown()
 }
 
-// traceWriter writes the program's own log to the trace.
 type traceWriter struct{ w *world }
 
 func (t traceWriter) Write(b []byte) (int, error) {
@@ -153,7 +150,6 @@ func (w *world) setUp() {
 	w.startMissing(w.plan.processes)
 }
 
-// storm is the phase of faults, which are drawn.
 func (w *world) storm() {
 	for range w.plan.steps {
 		if w.failure != nil {
@@ -248,8 +244,7 @@ const (
 	drainSeconds = 300
 )
 
-// drain lets all workers run until everything is done, and then lets time pass, so that timers detect what only timers
-// can.
+// drain lets all workers run until everything is done, then lets time pass, so that timers detect what only they can.
 func (w *world) drain() {
 	quiet := 0
 	for seconds, round := 0, 0; w.failure == nil; round++ {
@@ -262,7 +257,7 @@ func (w *world) drain() {
 				return
 			}
 		case seconds > drainSeconds || round > drainRounds:
-			w.fail("does not drain: %s", why)
+			w.fail("not drained: %s", why)
 		default:
 			quiet = 0
 		}
@@ -272,7 +267,6 @@ func (w *world) drain() {
 	}
 }
 
-// round gives every worker a turn, and reports whether any was busy.
 func (w *world) round() (busy bool) {
 	w.settle()
 	for _, g := range w.groups {
@@ -283,7 +277,6 @@ func (w *world) round() (busy bool) {
 	return w.turn()
 }
 
-// turn lets all workers poll and run, except in paused processes.
 func (w *world) turn() (busy bool) {
 	for _, c := range w.claims() {
 		if !c.session.proc.paused {
@@ -299,7 +292,6 @@ func (w *world) turn() (busy bool) {
 	return busy
 }
 
-// undone says what is still to be done, or "".
 func (w *world) undone() string {
 	for _, g := range w.groups {
 		if g.joining != nil || g.wanted {
@@ -331,13 +323,13 @@ func (w *world) undonePartition(p int32) string {
 		progress, _ := w.progress(p)
 		l := w.kafka.log(schema.TopicLikes, p)
 		if end := l.lastData(max(l.start, progress.NextOffset)); progress.NextOffset < end {
-			return fmt.Sprintf("%s is folded to %d of %d", likes(p), progress.NextOffset, end)
+			return fmt.Sprintf("%s is folded up to %d of %d", likes(p), progress.NextOffset, end)
 		}
 	}
 	if !w.excused[updates(p)] {
 		at := w.applied(p)
 		if end := w.kafka.log(schema.TopicUpdates, p).lastData(at); at < end {
-			return fmt.Sprintf("%s is applied to %d of %d", updates(p), at, end)
+			return fmt.Sprintf("%s is applied up to %d of %d", updates(p), at, end)
 		}
 	}
 	return ""

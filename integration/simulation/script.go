@@ -53,7 +53,6 @@ const (
 	verbDamage = "damage"
 )
 
-// head names the format and its version.
 const head = "kudos simulation script 1: partitions %d, processes %d, batch %d"
 
 func verbs() []string {
@@ -120,7 +119,7 @@ func ParseScript(text string) (*Script, error) {
 		}
 	}
 	if s.Partitions == 0 {
-		return nil, fmt.Errorf("parsing script: no head like %q", (&Script{}).head())
+		return nil, fmt.Errorf("parsing script: no header like %q", (&Script{}).head())
 	}
 	return s, nil
 }
@@ -129,33 +128,32 @@ func (s *Script) head() string { return fmt.Sprintf(head, s.Partitions, s.Proces
 
 func (s *Script) parseHead(row string) error {
 	if _, err := fmt.Sscanf(row, head, &s.Partitions, &s.Processes, &s.MaxBatch); err != nil {
-		return fmt.Errorf("not a head like %q: %w", (&Script{}).head(), err)
+		return fmt.Errorf("not a header like %q: %w", (&Script{}).head(), err)
 	}
 	if s.Partitions < 1 || s.Processes < 1 || s.MaxBatch < 1 {
-		return fmt.Errorf("partitions, processes and batch must be 1 or more")
+		return fmt.Errorf("partitions, processes and batch must be at least 1")
 	}
 	return nil
 }
 
-// wordForm matches a word, which may contain quoted text with spaces.
 var wordForm = regexp.MustCompile(`([^ "]|"([^"\\]|\\.)*")+`)
 
 func parseLine(row string) (line, error) {
 	number, rest, _ := strings.Cut(row, " ")
 	if _, err := strconv.Atoi(number); err != nil {
-		return line{}, fmt.Errorf("a line starts with its number: %w", err)
+		return line{}, fmt.Errorf("a line must start with its number: %w", err)
 	}
 	rest = strings.TrimSpace(rest) + " "
 	known := verbs()
 	i := slices.IndexFunc(known, func(verb string) bool { return strings.HasPrefix(rest, verb+" ") })
 	if i < 0 {
-		return line{}, fmt.Errorf("no such verb: want one of %q", known)
+		return line{}, fmt.Errorf("unknown verb: must be one of %q", known)
 	}
 	l := line{verb: known[i]}
 	rest = rest[len(l.verb):]
 	words := wordForm.FindAllString(rest, -1)
 	if left := strings.TrimSpace(wordForm.ReplaceAllString(rest, "")); left != "" {
-		return line{}, fmt.Errorf("reading quoted text in %q: it does not end", rest)
+		return line{}, fmt.Errorf("unterminated quoted text in %q", rest)
 	}
 	if l.verb == verbEvent {
 		if len(words) == 0 {
@@ -222,7 +220,6 @@ func (s *Script) summary() string {
 		len(s.lines), events, faults, steps, s.Partitions, s.Processes)
 }
 
-// merged returns the script with consecutive runs of one worker on one line.
 func (s *Script) merged() *Script {
 	m := *s
 	m.lines = nil

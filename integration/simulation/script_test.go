@@ -21,9 +21,8 @@ func playInBubble(t *testing.T, s *Script, trace tracer) (tally Tally, err error
 	return tally, err
 }
 
-// TestASeedReplaysIdentically: a seed gives the same script with and without a trace; and a script, as text or in
-// memory, gives the same steps in the same order.
-func TestASeedReplaysIdentically(t *testing.T) {
+// TestSeedReplaysIdentically: a seed gives one script, traced or not; a script, text or not, gives the same steps.
+func TestSeedReplaysIdentically(t *testing.T) {
 	for n := range uint64(max(20, *schedules/100)) {
 		seed := *firstSeed + n
 		var drawn, played []string
@@ -31,21 +30,21 @@ func TestASeedReplaysIdentically(t *testing.T) {
 		require.NoError(t, err)
 		untraced, same, err := inBubble(t, seed, nil)
 		require.NoError(t, err)
-		require.Equal(t, tally, untraced, "what happened with seed %d, without a trace", seed)
-		require.Equal(t, s.String(), same.String(), "the script of seed %d, without a trace", seed)
+		require.Equal(t, tally, untraced, "tally of seed %d without a trace", seed)
+		require.Equal(t, s.String(), same.String(), "script of seed %d without a trace", seed)
 
 		parsed, err := ParseScript(s.merged().String())
 		require.NoError(t, err)
 		again, err := playInBubble(t, parsed, linesTo(&played))
 		require.NoError(t, err)
-		require.Zero(t, again[untaken], "decisions of seed %d that its script never asks for", seed)
+		require.Zero(t, again[untaken], "decisions in the script of seed %d that never came up", seed)
 		delete(again, untaken)
 		for i := range max(len(drawn), len(played)) {
 			require.True(t, i < len(drawn) && i < len(played) && drawn[i] == played[i],
-				"seed %d step %d is\n%v\nand again\n%v", seed, i, drawn[min(i, len(drawn)):min(i+1, len(drawn))],
+				"seed %d, step %d: drawn\n%v\nreplayed\n%v", seed, i, drawn[min(i, len(drawn)):min(i+1, len(drawn))],
 				played[min(i, len(played)):min(i+1, len(played))])
 		}
-		require.Equal(t, tally, again, "what happened in the script of seed %d", seed)
+		require.Equal(t, tally, again, "tally of the script of seed %d", seed)
 	}
 }
 
@@ -56,9 +55,9 @@ func linesTo(list *[]string) tracer {
 func printLine(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 var (
-	scriptFile = flag.String("script", "", "TestScripts plays this script only, and prints each step")
+	scriptFile = flag.String("script", "", "TestScripts runs only this script and prints each step")
 	shrinkTime = flag.Duration("shrink", time.Minute,
-		"spend so long on reducing the first schedule that fails; 0: do not")
+		"time limit for reducing the first failing schedule (0: do not reduce it)")
 )
 
 // TestScripts plays the scripts in testdata. Each one failed with a mutant that removed a clause of the rules, and must
@@ -78,7 +77,7 @@ func TestScripts(t *testing.T) {
 			require.NotEmpty(t, s.Comments, "%s needs a comment that names its clause", file)
 			tally, err := playInBubble(t, s, nil)
 			require.NoError(t, err)
-			require.Zero(t, tally[untaken], "%s has decisions (next …) that nothing asks for", file)
+			require.Zero(t, tally[untaken], "%s has decisions (next …) that never come up", file)
 			for i := range s.lines {
 				if f := s.lines[i].verb; slices.ContainsFunc(faults, func(x fault) bool { return x.name == f }) {
 					require.NotZero(t, tally[f], "%s line %d never happens: %s", file, i+1, &s.lines[i])
@@ -93,13 +92,12 @@ func readScript(t *testing.T, file string) *Script {
 	require.NoError(t, err)
 	s, err := ParseScript(string(text))
 	require.NoError(t, err, file)
-	require.Equal(t, s.String(), string(text), "%s is not written as scripts are", file)
+	require.Equal(t, s.String(), string(text), "%s is not formatted like the output of String", file)
 	return s
 }
 
-// TestAScriptCanBeCut: the program tolerates a script with lines removed or simplified. So a violation in a reduced
-// script is never caused by the reduction.
-func TestAScriptCanBeCut(t *testing.T) {
+// TestScriptCanBeShortened: a script with lines removed or simplified passes, so reduction never causes a violation.
+func TestScriptCanBeShortened(t *testing.T) {
 	for n := range uint64(max(10, *schedules/1000)) {
 		_, s, err := inBubble(t, *firstSeed+n, nil)
 		require.NoError(t, err)
@@ -107,7 +105,7 @@ func TestAScriptCanBeCut(t *testing.T) {
 		reduce(s, func(c *Script) bool {
 			left--
 			_, err := playInBubble(t, c, nil)
-			require.NoError(t, err, "cut from seed %d:\n%s", *firstSeed+n, c)
+			require.NoError(t, err, "reduced from seed %d:\n%s", *firstSeed+n, c)
 			return dice.IntN(3) == 0
 		}, func() bool { return left > 0 })
 	}
@@ -130,7 +128,7 @@ func TestReduceFindsTheShortestScript(t *testing.T) {
 	require.True(t, fails(short))
 
 	same, tries := reduce(s, fails, func() bool { return false })
-	require.Equal(t, s.merged().String(), same.String(), "there was no time")
+	require.Equal(t, s.merged().String(), same.String(), "no time to reduce it")
 	require.Zero(t, tries)
 }
 
@@ -138,15 +136,15 @@ func TestParseScriptRejectsWhatItDoesNotKnow(t *testing.T) {
 	s := Script{Partitions: 1, Processes: 1, MaxBatch: 1}
 	first := s.head() + "\n"
 	for text, want := range map[string]string{
-		"":                                      "no head like",
-		"kudos simulation script 2: partitions": "not a head like",
-		(&Script{Partitions: 1, MaxBatch: 1}).head(): "must be 1 or more",
-		first + "run p1:likes/0":                     "a line starts with its number",
-		first + "1 fly p1":                           "no such verb",
+		"":                                      "no header like",
+		"kudos simulation script 2: partitions": "not a header like",
+		(&Script{Partitions: 1, MaxBatch: 1}).head(): "must be at least 1",
+		first + "run p1:likes/0":                     "a line must start with its number",
+		first + "1 fly p1":                           "unknown verb",
 		first + "1 event":                            "an event needs a partition",
 		first + "1 event likes/0 color=1":            `unknown "color=1" in an event`,
 		first + "1 run p1:likes/0 p2:likes/0":        `unexpected "p2:likes/0"`,
-		first + "1 next p1:likes/0 \"kafka":          "reading quoted text",
+		first + "1 next p1:likes/0 \"kafka":          "unterminated quoted text",
 		first + "1 damage likes/0 \"no such thing\"": `unknown damage "no such thing"`,
 	} {
 		_, err := ParseScript(text)
@@ -168,10 +166,9 @@ func shorten(ctx context.Context, t *testing.T, s *Script, err error) string {
 	s, began := s.merged(), time.Now()
 	failed := again(s, most)
 	if failed == 0 {
-		return fmt.Sprintf("its script did not fail in %d replays, and is not reduced (%s)\n%s", most, s.summary(), s)
+		return fmt.Sprintf("the script did not fail in %d replays, so it is not reduced (%s)\n%s", most, s.summary(), s)
 	}
-	// Only goroutines of libraries (Pebble's) are not under control. If they affect the outcome, a candidate is
-	// replayed several times, so that chance does not keep a line.
+	// Only goroutines of libraries (Pebble's) are not under control. Replays keep chance from keeping a line.
 	times := 1
 	if failed < most {
 		times = min(most, 3*most/failed)
@@ -184,9 +181,9 @@ func shorten(ctx context.Context, t *testing.T, s *Script, err error) string {
 		}
 		return false
 	}, func() bool { return ctx.Err() == nil && time.Since(began) < *shrinkTime })
-	return fmt.Sprintf("reduced in %v by %d candidates, %d replays each\nfrom %s\nto %s; it fails in %d of %d "+
+	return fmt.Sprintf("reduced in %v with %d candidates, %d replays each\nfrom %s\nto %s; it failed in %d of %d "+
 		"replays\n"+
-		"to keep it: integration/simulation/testdata/NAME.txt; to see each step: -test.run TestScripts -script "+
+		"to keep it: integration/simulation/testdata/NAME.txt; to trace each step: -test.run TestScripts -script "+
 		"FILE\n%s",
 		time.Since(began).Round(time.Millisecond), tries, times,
 		s.summary(), short.summary(), again(short, most), most, short)

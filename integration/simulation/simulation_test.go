@@ -26,12 +26,11 @@ import (
 var (
 	schedules = flag.Int("schedules", defaultSchedules(), "how many schedules to run")
 	firstSeed = flag.Uint64("seed", 1, "seed of the first schedule; the others follow")
-	replay    = flag.Bool("replay", false, "run the schedule of -seed only, and print each step")
-	stopAt    = flag.Int("violations", 5, "stop after so many violations")
-	tallies   = flag.Bool("tally", false, "print what happened, how often")
+	replay    = flag.Bool("replay", false, "run only the schedule of -seed and print each step")
+	stopAt    = flag.Int("violations", 5, "stop after this many violations")
+	tallies   = flag.Bool("tally", false, "print how often each event happened")
 )
 
-// lastLine is the last line of TestMain's output, if schedules have run.
 var lastLine atomic.Value
 
 func TestMain(m *testing.M) {
@@ -44,7 +43,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tracer gets a line for each step.
 type tracer func(format string, args ...any)
 
 func inBubble(t *testing.T, seed uint64, trace tracer) (tally Tally, s *Script, err error) {
@@ -78,7 +76,6 @@ func TestSchedules(t *testing.T) {
 	r.report(t)
 }
 
-// runner hands out seeds and collects results.
 type runner struct {
 	ctx   context.Context // canceled by an interrupt
 	began time.Time
@@ -111,7 +108,7 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, script *Script
 	}
 	if err != nil {
 		r.violations++
-		t.Errorf("seed %d: %v\nto see each step: make simulate SEED=%d REPLAY=1", seed, err, seed)
+		t.Errorf("seed %d: %v\nto trace each step: make simulate SEED=%d REPLAY=1", seed, err, seed)
 		if r.violations == 1 && *shrinkTime > 0 {
 			t.Errorf("seed %d: %s", seed, shorten(r.ctx, t, script, err))
 		}
@@ -139,16 +136,15 @@ func (r *runner) report(t *testing.T) {
 // enough is a number of schedules in which everything must happen.
 const enough = 10_000
 
-// everythingHappened checks that every kind of event has occurred.
 func (r *runner) everythingHappened(t *testing.T) {
 	want := []string{
-		"kafka: request lost", "kafka: answer lost", "kafka: open transaction fenced",
-		"kafka: commit lost", "kafka: commit late", "kafka: answer to commit lost",
-		"kafka: high watermark behind", "kafka: end not available",
-		"zombie: works on a partition that is not its own any more", "zombie: refused by its producer epoch",
+		"kafka: request lost", "kafka: response lost", "kafka: open transaction fenced",
+		"kafka: commit lost", "kafka: commit late", "kafka: commit response lost",
+		"kafka: high watermark behind", "kafka: end offset not available",
+		"zombie: works on a partition that it no longer owns", "zombie: rejected for its producer epoch",
 		"process: disk lost", "process: disk restored from an old copy",
-		"partition: parked", "partition: parked until mended", "partition: fenced",
-		"mysql: COMMIT lost", "mysql: COMMIT late", "mysql: COMMIT refused", "mysql: answer to COMMIT lost",
+		"partition: parked", "partition: parked until repaired", "partition: fenced",
+		"mysql: COMMIT lost", "mysql: COMMIT late", "mysql: COMMIT rejected", "mysql: response to COMMIT lost",
 		"mysql: commits lost by failover", "mysql: waits for a row lock", "forwarded", "dead letter",
 	}
 	for _, f := range faults {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// world is the state of one schedule. One goroutine at a time uses it: an actor's between two steps, otherwise the
-// scheduler's.
+// world is the state of one schedule. One goroutine at a time uses it: an actor's between steps, else the scheduler's.
 type world struct {
 	rng   *rand.Rand // nil: a script is played
 	plan  plan
@@ -70,7 +69,6 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// spawn creates an actor, which waits for the scheduler.
 func (w *world) spawn(name, ref string, proc *process, run func()) *actor {
 	a := &actor{name: name, ref: ref, proc: proc, resume: make(chan struct{})}
 	w.actors = append(w.actors, a)
@@ -83,7 +81,6 @@ func (w *world) spawn(name, ref string, proc *process, run func()) *actor {
 	return a
 }
 
-// let runs an actor until its next step.
 func (w *world) let(a *actor) {
 	w.mysql.reap()
 	w.current = a
@@ -152,7 +149,6 @@ func (w *world) runnable() (fit *actor) {
 	return fit
 }
 
-// advance advances virtual time; timeouts fire.
 func (w *world) advance(d time.Duration) {
 	w.note("time passes: %v", d)
 	time.Sleep(d)

@@ -10,7 +10,6 @@ import (
 // sessionTimeout is the default of processor.session_timeout.
 const sessionTimeout = 10 * time.Second
 
-// seeds is the number of simulated hours.
 const seeds = 5
 
 // Worst returns the worst values of some simulated hours.
@@ -30,39 +29,39 @@ func Worst(p Plan) Outcome {
 func WriteMarkdown(w io.Writer, p Plan) error {
 	var t table
 	l, c := p.Load, p.Choices
-	t.head("the load")
+	t.head("load")
 	t.row("posts; users", "%s; %s", big(l.Posts), big(l.Users))
-	t.row("pairs: %.0f a user in the end", "%s", l.LikesAUser, big(p.Pairs))
-	t.row("likes a second: %.0f a user and day, %.0f times that in the busiest hour, and %s for one post",
+	t.row("reactions: %.0f per user in the end", "%s", l.LikesAUser, big(p.Pairs))
+	t.row("likes per second: %.0f per user and day, %.0f times that in the busiest hour, plus %s for one post",
 		"%s on average, %s at the peak", l.LikesADay, l.Peak, big(l.Hot), big(p.Average), big(p.Peak))
-	t.row("reads of counts a second", "%s", big(l.Reads))
-	t.head("what it takes")
-	t.row("processors of %d cores, %.0f %% of them planned for", "%d", c.Cores, 100*c.Utilization, p.Processors)
+	t.row("counts read per second", "%s", big(l.Reads))
+	t.head("required")
+	t.row("processors with %d cores, at %.0f %% utilization", "%d", c.Cores, 100*c.Utilization, p.Processors)
 	t.row("partitions", "%d: %d a processor, %s pairs each", p.Partitions, p.PartitionsAProcess, big(p.PairsAPartition))
-	t.row("disk of a processor: its state and as much again for compactions", "%s", size(p.StateADisk))
-	t.row("memory of a processor", "%s", size(p.Memory))
-	t.row("one processor lost with its disk: the others read its partitions", "in %s; one alone would be %s",
+	t.row("disk per processor: its state, and as much again for compactions", "%s", size(p.StateADisk))
+	t.row("memory per processor", "%s", size(p.Memory))
+	t.row("recovery of the partitions of a processor lost with its disk", "%s by the others; %s by one alone",
 		p.Recovery, p.RecoveryAlone*time.Duration(p.PartitionsAProcess))
-	t.row("the hot post: %d user buckets", "in %d partitions, %s likes a second in each", l.Buckets,
+	t.row("the hottest post: %d user buckets", "in %d partitions, %s likes per second in each", l.Buckets,
 		p.PartitionsOfHotPost, big(p.HotAPartition))
-	t.row("Kafka and MySQL: cores, with replicas", "%.0f", p.KafkaCores)
-	t.row("Kafka's disks: %.0f replicas, %.0f days of likes and like-updates, the state table twice", "%s", c.Replicas,
+	t.row("cores for Kafka and MySQL, replicas included", "%.0f", p.KafkaCores)
+	t.row("disk for Kafka: %.0f replicas, %.0f days of likes and like-updates, the state table twice", "%s", c.Replicas,
 		c.LikesKept.Hours()/24, size(p.Kafka))
-	t.row("Kafka's network in, replicas included", "%s/s", size(p.KafkaNetwork))
-	t.row("MySQL servers of %s rows", "%d; `like_count` %s each, %s rows a second", big(c.RowsADB), p.Databases,
+	t.row("inbound traffic of Kafka, replicas included", "%s/s", size(p.KafkaNetwork))
+	t.row("MySQL servers with %s rows", "%d; `like_count` %s each, %s rows per second", big(c.RowsADB), p.Databases,
 		size(p.DatabaseBytes), big(p.RowsASecond))
-	t.row("producers of %d cores, single likes", "%d", c.ReaderCores, p.Producers)
-	t.row("readers of %d cores, counts only: pages of 50 posts; or single posts", "%d; or %d", c.ReaderCores,
+	t.row("producers with %d cores, single likes", "%d", c.ReaderCores, p.Producers)
+	t.row("readers with %d cores, counts only: pages of 50 posts; or single posts", "%d; or %d", c.ReaderCores,
 		p.ReadersPages, p.ReadersSingle)
-	t.row("memory of a reader for the counts of every post", "%s", size(p.ReaderMemory))
-	t.row("cores in all, readers with pages", "%.0f", p.CoresTotal)
+	t.row("memory per reader for the counts of all posts", "%s", size(p.ReaderMemory))
+	t.row("cores in total, readers with pages", "%.0f", p.CoresTotal)
 	o := Worst(p)
-	t.head(fmt.Sprintf("simulated: the busiest hour, %d times; after ten minutes a processor is lost with its disk",
+	t.head(fmt.Sprintf("simulation: the busiest hour, %d times; after 10 minutes a processor is lost with its disk",
 		seeds))
-	t.row("the busiest processor, of its cores; the busiest partition, of what one can do", "%.0f %%; %.0f %%",
+	t.row("utilization of the busiest processor; of the busiest partition", "%.0f %%; %.0f %%",
 		100*o.BusiestProcessor, 100*o.BusiestPartition)
-	t.row("the oldest like that waited", "%s", o.Worst)
-	t.row("nothing waits longer than a second any more", "%s after the loss", o.Caught)
+	t.row("longest wait of a like", "%s", o.Worst)
+	t.row("all waits below 1 second again", "%s after the loss", o.Caught)
 	_, err := t.WriteTo(w)
 	return err
 }
@@ -91,7 +90,7 @@ func scaled(n float64, units ...string) string {
 
 // WriteUnits writes the measured figures and their sources.
 func WriteUnits(w io.Writer, u Units) error {
-	t := bytes.NewBufferString("\n| measured | | in |\n|---|---:|---|\n")
+	t := bytes.NewBufferString("\n| measured | | source |\n|---|---:|---|\n")
 	for _, unit := range u.All() {
 		fmt.Fprintf(t, "| %s | %s %s | [%s](%s) |\n", unit.What, number(unit.Value), unit.Of, unit.Source, unit.Source)
 	}

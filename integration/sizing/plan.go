@@ -32,10 +32,10 @@ func Largest() Load {
 func (l Load) Validate() error {
 	if min(l.Posts, l.Users, l.LikesAUser, l.LikesADay, l.Reads) < 1 || l.Peak < 1 || l.Hot < 0 || l.Posts > 1e15 ||
 		l.Users > 1e15 {
-		return errors.New("posts, users, likes and reads must be 1 at least, the peak 1 at least, and hot not negative")
+		return errors.New("posts, users, likes, reads and peak must be at least 1, and hot must not be negative")
 	}
 	if l.Buckets < 1 || l.Buckets > schema.MaxBuckets {
-		return fmt.Errorf("%d buckets; 1 to %d", l.Buckets, schema.MaxBuckets)
+		return fmt.Errorf("%d buckets: must be 1 to %d", l.Buckets, schema.MaxBuckets)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (l Load) Validate() error {
 // Validate returns an error if the choices are invalid.
 func (c Choices) Validate() error {
 	if c.Cores < 1 || c.Utilization <= 0 || c.Utilization > 1 {
-		return errors.New("a machine has 1 core at least, of which more than 0 and at most 1 is used")
+		return errors.New("cores must be at least 1, and utilization above 0 and at most 1")
 	}
 	return nil
 }
@@ -116,8 +116,7 @@ func New(l Load, c Choices, u Units) Plan {
 	// The other processors share the recovery of a lost processor's state.
 	lost := p.Pairs / float64(p.Processors)
 	p.Processors = max(2, p.Processors, up(lost/(u.Recovery.Value*c.Outage.Seconds()))+1)
-	// Several partitions per processor, so that those of a lost one are spread over others, rounded up to a power of
-	// two.
+	// Several partitions per processor, to spread those of a lost one over others, rounded up to a power of two.
 	p.Partitions = 1 << up(math.Log2(float64(8*p.Processors)))
 	p.PartitionsAProcess = up(float64(p.Partitions) / float64(p.Processors))
 	p.PairsAPartition = p.Pairs / float64(p.Partitions)
@@ -141,9 +140,9 @@ func New(l Load, c Choices, u Units) Plan {
 	p.ReadersPages = up(l.Reads / (u.Pages.Value * perCores))
 	p.ReaderMemory = l.Posts * u.ViewBytes.Value
 	p.CoresTotal = float64(p.Processors*c.Cores+(p.Producers+p.ReadersPages)*c.ReaderCores) + p.KafkaCores
-	homes := layoutOf(p).Homes(hotPost)
-	p.PartitionsOfHotPost = len(homes)
-	p.HotAPartition = l.Hot / float64(len(homes))
+	owners := layoutOf(p).PartitionsOf(hotPost)
+	p.PartitionsOfHotPost = len(owners)
+	p.HotAPartition = l.Hot / float64(len(owners))
 	return p
 }
 

@@ -9,10 +9,8 @@ import (
 	"kudos/schema"
 )
 
-// hotPost is the post that gets the hot load.
 const hotPost = 42
 
-// layoutOf returns the partition layout of a plan.
 func layoutOf(p Plan) schema.Layout {
 	var hot []string
 	if p.Load.Buckets > 1 {
@@ -30,8 +28,7 @@ func layoutOf(p Plan) schema.Layout {
 type Outcome struct {
 	// The highest utilization of a processor's cores, and of a partition's maximum rate, before the loss.
 	BusiestProcessor, BusiestPartition float64
-	// Worst is the age of the oldest like not counted yet; Caught is how long after the loss no like waited longer than
-	// a second.
+	// Worst is the age of the oldest uncounted like; Caught is how long after the loss no like waited over a second.
 	Worst, Caught time.Duration
 	// Over: at the end of the hour likes wait longer than a second.
 	Over bool
@@ -86,7 +83,6 @@ func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
 	return o
 }
 
-// arrive returns the events per second of each partition.
 func arrive(p Plan, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	layout := layoutOf(p)
@@ -94,10 +90,10 @@ func arrive(p Plan, seed uint64) []float64 {
 	// Few of a billion posts are ever drawn; with an exponent just above 1, one post gets a few percent of all likes.
 	zipf := rand.NewZipf(r, 1.05, 1, uint64(p.Load.Posts)-1)
 	for range draws {
-		arrivals[layout.Home(1000+zipf.Uint64(), 1)] += (p.Peak - p.Load.Hot) / draws
+		arrivals[layout.PartitionOf(1000+zipf.Uint64(), 1)] += (p.Peak - p.Load.Hot) / draws
 	}
 	for range draws {
-		arrivals[layout.Home(hotPost, 1+r.Uint64N(uint64(p.Load.Users)))] += p.Load.Hot / draws
+		arrivals[layout.PartitionOf(hotPost, 1+r.Uint64N(uint64(p.Load.Users)))] += p.Load.Hot / draws
 	}
 	return arrivals
 }

@@ -18,33 +18,31 @@ func page(t *testing.T, name string) string {
 }
 
 // After new measurements, update Measured and the plan in the page.
-func TestUnitsStandInTheDocs(t *testing.T) {
+func TestUnitsAreDocumented(t *testing.T) {
 	for _, u := range Measured().All() {
 		require.Contains(t, page(t, u.Source), u.Quote, "%s, of %s", u.What, u.Source)
 		require.Positive(t, u.Value)
 	}
 }
 
-func TestThePageHasThePlan(t *testing.T) {
+func TestScalingPageHasThePlan(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteMarkdown(&b, New(Largest(), Usual(), Measured())))
 	require.NoError(t, WriteUnits(&b, Measured()))
-	require.Contains(t, page(t, "scaling.md"), b.String(), "go run ./integration/cmd/sizing has the new one")
+	require.Contains(t, page(t, "scaling.md"), b.String(), "go run ./integration/cmd/sizing prints the current plan")
 }
 
-// The plan holds in the simulated hours.
-func TestThePlanHolds(t *testing.T) {
+func TestPlanHolds(t *testing.T) {
 	p := New(Largest(), Usual(), Measured())
 	o := Worst(p)
 	require.False(t, o.Over)
 	require.LessOrEqual(t, o.BusiestProcessor, p.Choices.Utilization)
 	require.LessOrEqual(t, o.BusiestPartition, p.Choices.Utilization)
 	require.LessOrEqual(t, o.Worst, sessionTimeout+p.Recovery+time.Minute)
-	require.GreaterOrEqual(t, o.Worst, p.Recovery, "those of the lost one waited")
+	require.GreaterOrEqual(t, o.Worst, p.Recovery, "likes of the lost processor must wait")
 	require.LessOrEqual(t, p.Recovery, p.Choices.Outage)
 }
 
-// The simulation detects plans that do not hold.
 func TestPlansThatDoNotHold(t *testing.T) {
 	for name, change := range map[string]func(*Plan){
 		"a post that outgrows its partition": func(p *Plan) { p.Load.Hot, p.Peak, p.Load.Buckets = 5e5, p.Peak+4e5, 1 },
@@ -58,7 +56,7 @@ func TestPlansThatDoNotHold(t *testing.T) {
 	}
 	p := New(Largest(), Usual(), Measured())
 	p.Load.Hot, p.Peak = 5e5, p.Peak+4e5
-	require.False(t, Simulate(p, 1, sessionTimeout).Over, "with buckets the same post has room")
+	require.False(t, Simulate(p, 1, sessionTimeout).Over, "with buckets the same post fits")
 }
 
 func TestLoadsAreChecked(t *testing.T) {
@@ -71,5 +69,5 @@ func TestLoadsAreChecked(t *testing.T) {
 	require.Error(t, Choices{Cores: 8}.Validate())
 	small := Load{Posts: 1, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1, Buckets: 1}
 	require.NoError(t, small.Validate())
-	require.Equal(t, 2, New(small, Usual(), Measured()).Processors, "one can be lost")
+	require.Equal(t, 2, New(small, Usual(), Measured()).Processors, "one processor can be lost")
 }

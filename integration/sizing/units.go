@@ -9,8 +9,7 @@ type Unit struct {
 	Source, Quote string
 }
 
-// Units are the figures that plans are based on. All were measured on a machine with 2 cores (2.5 GHz) that also ran
-// Kafka and MariaDB.
+// Units are the figures behind plans, all measured on a machine with 2 cores (2.5 GHz) that also ran Kafka and MariaDB.
 type Units struct {
 	OwnCPU       Unit // of a processor, per event
 	OthersCPU    Unit // of Kafka and MariaDB, per event
@@ -32,20 +31,20 @@ type Units struct {
 // Measured are the figures of docs/benchmarks.md and docs/performance.md, from the slower machine.
 func Measured() Units {
 	return Units{
-		OwnCPU: Unit{"processor, CPU time of a million events (1,000,000 posts, Zipf)", 4.39, "s", "benchmarks.md",
+		OwnCPU: Unit{"processor, CPU time per million events (1,000,000 posts, Zipf)", 4.39, "s", "benchmarks.md",
 			"4.39 (3.79–5.15)"},
-		OthersCPU: Unit{"Kafka and MariaDB beside it (all less the processor's own)", 8.82 - 4.39,
+		OthersCPU: Unit{"Kafka and MariaDB, CPU time per million events", 8.82 - 4.39,
 			"s", "benchmarks.md", "8.82 (7.67–10.4)"},
 		HotRate: Unit{"one partition with one post", 419_947, "events/s", "benchmarks.md",
 			"419,947 (240,528–517,747)"},
-		BytesAPair: Unit{"state on disk, a pair of user and post", 23.8, "bytes", "benchmarks.md", "23.8 (23.8–23.8)"},
-		FilterBytes: Unit{"filter of known pairs in a processor's memory, a pair", 2.5, "bytes", "performance.md",
+		BytesAPair: Unit{"state on disk, per reaction", 23.8, "bytes", "benchmarks.md", "23.8 (23.8–23.8)"},
+		FilterBytes: Unit{"filter of known pairs in a processor's memory, per reaction", 2.5, "bytes", "performance.md",
 			"25 and not 100 MB at 10,000,000 pairs"},
-		Memory: Unit{"resident memory of a processor with 10,008,347 pairs", 911, "MiB", "benchmarks.md",
+		Memory: Unit{"resident memory of a processor with 10,008,347 reactions", 911, "MiB", "benchmarks.md",
 			"911 (837–951)"},
-		Recovery: Unit{"recovery of a processor from Kafka", 909_503, "pairs/s", "benchmarks.md",
+		Recovery: Unit{"recovery of a processor from Kafka", 909_503, "reactions/s", "benchmarks.md",
 			"909,503 (744,309–1,150,437)"},
-		RowsAnEvent: Unit{"rows that MySQL changes for an event (1,000,000 posts, Zipf)", 0.27, "rows", "benchmarks.md",
+		RowsAnEvent: Unit{"rows changed in MySQL per event (1,000,000 posts, Zipf)", 0.27, "rows", "benchmarks.md",
 			"0.27 (0.27–0.27)"},
 		EventBytes: Unit{"an event in likes", 25.5, "bytes", "performance.md", "| `likes` | 25.5 |"},
 		TableBytes: Unit{"a record of the state table's topic", 16.8, "bytes", "performance.md",
@@ -55,7 +54,7 @@ func Measured() Units {
 			"| `like_count` (InnoDB, a row) | 105.7 |"},
 		Reads: Unit{"a reader, counts of one post", 30_400, "reads/s", "performance.md", "| reader | 30,400 |"},
 		Pages: Unit{"a reader, pages of 50 posts", 263_000, "counts/s", "performance.md", "263,000 posts/s"},
-		ViewBytes: Unit{"counts of a post in a reader, in memory", 12.2, "bytes", "performance.md",
+		ViewBytes: Unit{"counts of a post in the memory of a reader", 12.2, "bytes", "performance.md",
 			"| snowflake | 11.3 | 12.2 |"},
 		Accepted: Unit{"a producer, single likes", 15_808, "likes/s", "benchmarks.md", "15,808 (12,320–16,878)"},
 	}

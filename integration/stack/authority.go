@@ -33,7 +33,6 @@ type Certificate struct {
 	Both      string // both in one file, as Kafka requires
 }
 
-// certificateLife is longer than any test.
 const certificateLife = 24 * time.Hour
 
 // NewAuthority returns an authority whose files are removed at the end of the test.
@@ -62,7 +61,7 @@ func NewAuthority(t testing.TB) *Authority {
 		err = errors.Join(err, os.WriteFile(a.CA(), inPEM("CERTIFICATE", der), 0o644))
 	}
 	if err != nil {
-		t.Fatalf("make a certificate authority: %v", err)
+		t.Fatalf("create a certificate authority: %v", err)
 	}
 	return a
 }

@@ -37,15 +37,13 @@ type Database struct {
 	databases atomic.Int64 // created by NewDatabase; numbers their names
 }
 
-// engine is the difference between the kinds of server: the commands that create the data directory and serve it. Both
-// run in the data directory.
+// engine is what differs between servers: the commands, run in the data directory, that create and serve it.
 type engine struct {
 	name       string // such as "mariadb"
 	initialise func(data string) (path string, args []string)
 	serve      func(data string) (path string, args []string)
 }
 
-// startDatabase creates an empty data directory and starts a server on it.
 func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Database, err error) {
 	o.Log = orSilent(o.Log)
 	begin := time.Now()
@@ -68,7 +66,6 @@ func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Databas
 	return d, nil
 }
 
-// prepare creates the data directory, under the account of the server.
 func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) error {
 	var err error
 	if d.port, err = Reserve(); err != nil {
@@ -89,7 +86,7 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	path, args := e.initialise(data)
 	args = append(args, "--tmpdir="+temporary)
 	err = run(ctx, child.Command{
-		Name: "initialising " + e.name, Path: path, Args: args, Dir: data,
+		Name: "initializing " + e.name, Path: path, Args: args, Dir: data,
 		Log: filepath.Join(d.dir, "init.log"), Account: account.runs,
 	})
 	if err != nil {
@@ -134,7 +131,7 @@ func (d *Database) answers(ctx context.Context, data string) error {
 			return err
 		}
 		if filepath.Clean(serving) != filepath.Clean(data) {
-			return fmt.Errorf("another server, on %s, answers on this port", serving)
+			return fmt.Errorf("another server, with data in %s, listens on this port", serving)
 		}
 		return nil
 	})
@@ -186,8 +183,7 @@ func (d *Database) execute(ctx context.Context, verb, name string) error {
 	return nil
 }
 
-// StartMariaDB starts this machine's MariaDB server on an empty data directory, and returns once it answers. ctx bounds
-// the start only.
+// StartMariaDB starts this machine's MariaDB with no data, and returns once it answers. ctx bounds the start only.
 func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, error) {
 	server, install, err := findMariaDB()
 	if err != nil {
@@ -211,17 +207,15 @@ func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, erro
 	}, options)
 }
 
-// findMariaDB returns the paths of the server, and of the program that creates its data directory.
 func findMariaDB() (server, install string, err error) {
 	if server, err = find("mariadbd", "MariaDB"); err == nil {
-		install, err = find("mariadb-install-db", "what makes MariaDB's data directory")
+		install, err = find("mariadb-install-db", "the program that creates MariaDB's data directory")
 	}
 	return server, install, err
 }
 
 // StartMySQL starts Oracle's MySQL server, on an empty data directory, and returns once it answers. ctx bounds the
-// start only. The server must be in this machine's cache, where deps.sh puts it: it is too large for an implicit
-// download.
+// start only. MySQL must be in this machine's cache, where deps.sh puts it: it is too large for an implicit download.
 func StartMySQL(ctx context.Context, options DatabaseOptions) (*Database, error) {
 	base, err := findMySQL()
 	if err != nil {

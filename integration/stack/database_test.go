@@ -26,7 +26,7 @@ func requireGone(t *testing.T, pid int) {
 	require.Eventually(t, func() bool {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		return err != nil || strings.Contains(string(status), "State:\tZ")
-	}, patience, 5*time.Millisecond, "process %d is still there", pid)
+	}, patience, 5*time.Millisecond, "process %d still exists", pid)
 }
 
 func openDatabase(t *testing.T, dsn string) *sql.DB {
@@ -64,7 +64,7 @@ func testDatabase(t *testing.T, d *stack.Database) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, d.CreateDatabase(ctx, "it"))
-	require.Error(t, d.CreateDatabase(ctx, "it"), "a database that exists is not new")
+	require.Error(t, d.CreateDatabase(ctx, "it"), "creating an existing database must fail")
 	db := openDatabase(t, d.DSN("it"))
 	requireSettings(ctx, t, db)
 
@@ -100,7 +100,6 @@ func testDatabase(t *testing.T, d *stack.Database) {
 	require.NoError(t, d.Close(), "a second Close")
 }
 
-// requireSettings checks that the server is as durable as in production, and that extra arguments reach it.
 func requireSettings(ctx context.Context, t *testing.T, db *sql.DB) {
 	t.Helper()
 	var flush, sync, binlog, wait int
@@ -131,8 +130,7 @@ func TestSharedDatabase(t *testing.T) {
 	require.Error(t, openDatabase(t, first).PingContext(t.Context()), "the first test's database is dropped")
 }
 
-// A replica has what its primary committed, and misses what comes after StopReplicating. The old primary can follow the
-// promoted one.
+// A replica has what its primary committed before StopReplicating. The old primary can follow the promoted one.
 func TestFailover(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -165,7 +163,7 @@ func TestFailover(t *testing.T) {
 
 	require.NoError(t, a.Start(ctx))
 	require.NoError(t, a.Follow(ctx, b, "it"))
-	require.Equal(t, 4, rows(ctx, t, onA), "rows on the old primary, which lost what was lost")
+	require.Equal(t, 4, rows(ctx, t, onA), "rows on the old primary, without the lost commit")
 	_, err = onB.ExecContext(ctx, "INSERT INTO t VALUES (5, 'z')")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

@@ -11,12 +11,10 @@ import (
 	"kudos/bench/child"
 )
 
-// freezeTimeout bounds how long a process may take to stop all its threads: microseconds, unless a thread waits for a
-// disk.
+// freezeTimeout bounds how long a process takes to stop all its threads: microseconds, unless one waits for a disk.
 const freezeTimeout = 10 * time.Second
 
-// freeze stops all threads of the child, and returns when they have stopped. The signal alone returns earlier, and the
-// child could still answer a fast request.
+// freeze returns when all threads have stopped; right after the signal, the child could still answer a fast request.
 func freeze(p *child.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -40,7 +38,7 @@ func freeze(p *child.Process) error {
 		case <-p.Done():
 			return p.Ended()
 		case <-deadline.C:
-			return fmt.Errorf("still runs %v after SIGSTOP", freezeTimeout)
+			return fmt.Errorf("still running %v after SIGSTOP", freezeTimeout)
 		}
 	}
 }

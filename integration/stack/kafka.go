@@ -39,9 +39,9 @@ type KafkaOptions struct {
 func (o KafkaOptions) Validate() error {
 	switch {
 	case o.Nodes != 0 && o.Nodes != 1 && o.Nodes != 3:
-		return fmt.Errorf("kafka: nodes %d: give 1 or 3", o.Nodes)
+		return fmt.Errorf("kafka: nodes is %d, must be 1 or 3", o.Nodes)
 	case o.Secure != nil && o.Fronted:
-		return errors.New("kafka: a secure cluster has no fronts")
+		return errors.New("kafka: Secure and Fronted cannot be combined")
 	}
 	for name, value := range o.ExtraProperties {
 		if strings.ContainsAny(name+value, "\n\r\\") {
@@ -106,7 +106,6 @@ func StartKafka(ctx context.Context, o KafkaOptions) (_ *Kafka, err error) {
 	return k, nil
 }
 
-// prepare gives each node its ports, directory and configuration.
 func (k *Kafka) prepare() error {
 	var errs []error
 	reserve := func(wanted bool) *Reservation {
@@ -141,7 +140,6 @@ func (k *Kafka) prepare() error {
 	return nil
 }
 
-// ofNodes returns of for each node, ordered by broker id.
 func ofNodes[T any](k *Kafka, of func(*kafkaNode) T) []T {
 	var list []T
 	for _, n := range k.nodes {
@@ -249,7 +247,6 @@ func kafkaUUID() string {
 // javaRelease is the oldest Java release that Kafka 4 brokers support.
 const javaRelease = 17
 
-// findJava returns the java of JAVA_HOME, or else of PATH.
 func findJava(ctx context.Context) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -260,13 +257,13 @@ func findJava(ctx context.Context) (string, error) {
 	}
 	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", java, err)
+		return "", fmt.Errorf("read the version of %s: %w", java, err)
 	}
 	_, version, _ := strings.Cut(string(out), `version "`)
 	var release int
 	_, _ = fmt.Sscanf(version, "%d", &release) // zero if unknown
 	if release < javaRelease {
-		return "", fmt.Errorf("java %d or later is what Kafka needs, %s says %q; %s",
+		return "", fmt.Errorf("java %d or later is required by Kafka, but %s is %q; %s",
 			javaRelease, java, strings.TrimSpace(string(out)), installHint)
 	}
 	return java, nil

@@ -20,8 +20,7 @@ import (
 	"kudos/bench/child"
 )
 
-// transactionVersion is the finalized feature level that protects transactions from late messages of an earlier one
-// (KIP-890).
+// transactionVersion is the finalized feature level that protects from late messages of earlier transactions (KIP-890).
 const transactionVersion = 2
 
 // log4j2Properties logs to standard output, which is the node's log file, so that a crash of the JVM appears in the
@@ -43,8 +42,7 @@ const authorizerProperties = `logger.authorizer.name = kafka.authorizer.logger
 logger.authorizer.level = debug
 `
 
-// kafkaNode is one broker and controller. Its directory contains the configuration, the log and, under data, its
-// storage.
+// kafkaNode is one broker and controller. Its directory has the configuration, the log and, under data, its storage.
 type kafkaNode struct {
 	*Server
 	cluster     *Kafka
@@ -81,8 +79,7 @@ func (n *kafkaNode) writeConfiguration() error {
 	return os.WriteFile(filepath.Join(n.dir, "server.properties"), text.Bytes(), 0o644)
 }
 
-// properties is the node's server.properties: replication as in production, as far as the number of nodes allows, and
-// small enough for several nodes on a laptop.
+// properties is the server.properties: replication as in production, if nodes suffice, and small enough for a laptop.
 func (n *kafkaNode) properties() map[string]string {
 	replicas := n.cluster.options.Nodes
 	inSync, plain := max(1, replicas-1), "PLAINTEXT://"+n.broker.Address()
@@ -105,8 +102,7 @@ func (n *kafkaNode) properties() map[string]string {
 		// The default of 50 partitions each is most of the start-up time of the first group or transaction.
 		"offsets.topic.num.partitions":         "5",
 		"transaction.state.log.num.partitions": "5",
-		// A killed broker can register again only after its old session has expired: 9 s by default. With much less, a
-		// broker on a busy machine misses its heartbeats.
+		// A killed broker can register only after its session (9 s by default). Less fails on a busy machine.
 		"broker.session.timeout.ms": "6000",
 		// By default a group's first member waits 3 s for others.
 		"group.initial.rebalance.delay.ms": "0",
@@ -124,14 +120,12 @@ func (n *kafkaNode) properties() map[string]string {
 	return properties
 }
 
-// format writes the node's identity and the cluster's initial features, like kafka-storage.
 func (n *kafkaNode) format(ctx context.Context, initialControllers string) error {
 	return run(ctx, n.javaCommand(fmt.Sprintf("kafka-storage format of node %d", n.id), "format.log",
 		"kafka.tools.StorageTool", "format", "--cluster-id", n.cluster.clusterID,
 		"--initial-controllers", initialControllers, "--config", "server.properties"))
 }
 
-// javaCommand is a command that runs a Java program of Kafka in the node's directory.
 func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.Command {
 	heap := "512m"
 	if n.cluster.options.Nodes > 1 {
@@ -139,9 +133,8 @@ func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.C
 	}
 	flags := []string{
 		"-Xmx" + heap,
-		// Use the quick compiler only. A node then starts with 2 s of CPU instead of 3.3, and the optimizing compiler
-		// does not pay off in the minutes of a test: the rate is some 1.2 million records per second either way, with
-		// less CPU without it.
+		// Use the quick compiler only. A node then starts with 2 s of CPU instead of 3.3, and the optimizing one does
+		// not pay off in the minutes of a test: some 1.2 million records a second either way, with less CPU without it.
 		"-XX:TieredStopAtLevel=1",
 		"-XX:+UseSerialGC", // the fastest to start and the smallest; pauses are short with such a heap
 		"-XX:-UsePerfData", // no statistics file in the system's temporary directory
@@ -154,7 +147,6 @@ func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.C
 		Log: filepath.Join(n.dir, log)}
 }
 
-// alone calls do with a client of only this node.
 func (n *kafkaNode) alone(do func(*kgo.Broker) error) error {
 	client, err := connect(n.broker.Address())
 	if err != nil {
@@ -187,12 +179,12 @@ func (n *kafkaNode) answers(ctx context.Context) error {
 			return err
 		}
 		if metadata.ClusterID == nil || *metadata.ClusterID != n.cluster.clusterID {
-			return errors.New("another cluster answers on this port")
+			return errors.New("another cluster listens on this port")
 		}
 		if !slices.ContainsFunc(metadata.Brokers, func(b kmsg.MetadataResponseBroker) bool {
 			return int(b.NodeID) == n.id
 		}) {
-			return errors.New("the controller has not let this broker in yet")
+			return errors.New("the controller has not registered this broker yet")
 		}
 		return nil
 	})
@@ -202,7 +194,6 @@ func connect(brokers ...string) (*kgo.Client, error) {
 	return kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
 }
 
-// requestMetadata requests metadata from one broker; topics nil means all topics, empty none.
 func requestMetadata(
 	ctx context.Context, broker *kgo.Broker, topics []kmsg.MetadataRequestTopic,
 ) (*kmsg.MetadataResponse, error) {

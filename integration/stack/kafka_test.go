@@ -34,7 +34,6 @@ func createTopic(ctx context.Context, t *testing.T, client *kgo.Client, topic st
 	require.NoError(t, err)
 }
 
-// inTransaction writes values in one transaction and commits or aborts it.
 func inTransaction(
 	ctx context.Context, t *testing.T, client *kgo.Client, topic string, end kgo.TransactionEndTry, values ...string,
 ) {
@@ -46,7 +45,6 @@ func inTransaction(
 	require.NoError(t, client.EndTransaction(ctx, end))
 }
 
-// readCommitted returns the first n committed values of a topic.
 func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic string, n int) []string {
 	t.Helper()
 	client := newClient(t, brokers, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -60,9 +58,8 @@ func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic st
 	return values
 }
 
-// Committed records survive a crash and a graceful stop, aborted ones do not reappear; a cluster starts empty, and
-// Close removes it.
-func TestKafkaLivesThroughKillAndStop(t *testing.T) {
+// Committed records survive a crash and a graceful stop, aborted ones do not. A cluster starts empty, Close removes it.
+func TestKafkaSurvivesKillAndStop(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	k := stack.KafkaForTest(t, stack.KafkaOptions{})
@@ -84,10 +81,10 @@ func TestKafkaLivesThroughKillAndStop(t *testing.T) {
 	require.NoError(t, node.Kill())
 	requireGone(t, before)
 	require.Zero(t, node.PID())
-	require.Error(t, node.Kill(), "killing a server that is down must not pass for a kill")
+	require.Error(t, node.Kill(), "killing a server that is down must fail")
 	require.NoError(t, node.Start(ctx))
 	require.NotEqual(t, before, node.PID())
-	require.ErrorContains(t, node.Start(ctx), "runs already")
+	require.ErrorContains(t, node.Start(ctx), "already running")
 	inTransaction(ctx, t, client, "t", kgo.TryCommit, "c")
 	checkAborts()
 
@@ -159,10 +156,10 @@ func TestKafkaPause(t *testing.T) {
 		require.NoError(st, paused.Node(0).Pause())
 		brief, cancelBrief := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancelBrief()
-		require.Error(st, client.Ping(brief), "a paused broker answers nothing")
+		require.Error(st, client.Ping(brief), "a paused broker does not respond")
 		require.True(st, paused.Node(0).Running())
 	})
-	require.Same(t, paused, shared.Kafka(t), "the next test gets the same cluster, awake")
+	require.Same(t, paused, shared.Kafka(t), "the next test gets the same cluster, resumed")
 	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("after")}).FirstErr())
 }
 
@@ -250,10 +247,10 @@ func TestKafkaThatCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	_, err := stack.StartKafka(t.Context(),
 		stack.KafkaOptions{Dir: dir, ExtraProperties: map[string]string{"num.io.threads": "none"}})
-	require.ErrorContains(t, err, "num.io.threads", "the reason stands in the server's log")
+	require.ErrorContains(t, err, "num.io.threads", "the error contains the end of the server's log")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, left, "a failed start leaves nothing")
+	require.Empty(t, left, "a failed start leaves no files")
 }
 
 func TestKafkaOptions(t *testing.T) {

@@ -24,11 +24,9 @@ var kafkaPOM []byte
 //go:embed mysql/pom.xml
 var mysqlPOM []byte
 
-// lockRetry is the polling interval while another process downloads.
 const lockRetry = 100 * time.Millisecond
 
-// artifact is software that Maven downloads into this machine's cache directory, in a directory named after its
-// version. The directory appears atomically.
+// artifact is software that Maven downloads into this machine's cache, in a directory per version, atomically.
 type artifact struct {
 	name    string // such as "kafka"
 	version string // the version in its POM
@@ -61,7 +59,6 @@ func newArtifact(name string, pom []byte, args ...string) (artifact, error) {
 
 func (a artifact) String() string { return a.name + "-" + a.version }
 
-// dir returns the artifact's directory, and whether it exists.
 func (a artifact) dir() (path string, cached bool, err error) {
 	root, err := cacheRoot()
 	if err != nil {
@@ -75,8 +72,7 @@ func (a artifact) dir() (path string, cached bool, err error) {
 	return path, err == nil, err
 }
 
-// cacheRoot is the user's cache directory; for root it is the system's, because root's servers run under an
-// unprivileged account that cannot enter root's home.
+// cacheRoot is the user's cache; for root the system's, as its servers' unprivileged account cannot enter root's home.
 func cacheRoot() (string, error) {
 	if os.Geteuid() == 0 && runtime.GOOS == "linux" {
 		return "/var/cache/kudos", nil
@@ -88,8 +84,7 @@ func cacheRoot() (string, error) {
 	return filepath.Join(user, "kudos"), nil
 }
 
-// fetch returns the artifact's directory, and downloads it first if it is missing. Concurrent processes wait for the
-// first one.
+// fetch returns the artifact's directory, and first downloads it if missing. Concurrent processes wait for the first.
 func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, cached, err := a.dir()
 	if err != nil || cached {

@@ -15,7 +15,6 @@ import (
 	"kudos/integration/tier"
 )
 
-// What to do about missing software.
 const (
 	installHint      = "run `make deps` (integration/deps.sh)"
 	installMySQLHint = "run integration/deps.sh mysql"
@@ -71,11 +70,10 @@ func missingKafka(ctx context.Context) error {
 	if _, cached, err := a.dir(); err != nil || cached {
 		return err
 	}
-	_, err = find("mvn", "Maven, to fetch Kafka's jars")
+	_, err = find("mvn", "Maven (to fetch Kafka's jars)")
 	return err
 }
 
-// lowestNode is the first release of Node.js that the browser driver supports.
 const lowestNode = 20
 
 // Chromium returns the path of the browser, which has several names.
@@ -92,7 +90,7 @@ func missingBrowser(ctx context.Context) error {
 	if _, err := Chromium(); err != nil {
 		return err
 	}
-	if _, err := find("npm", "npm, to fetch the browser's driver"); err != nil {
+	if _, err := find("npm", "npm (to fetch the browser driver)"); err != nil {
 		return err
 	}
 	out, err := exec.CommandContext(ctx, "node", "--version").Output()
@@ -101,13 +99,12 @@ func missingBrowser(ctx context.Context) error {
 	}
 	release, _, _ := strings.Cut(strings.TrimPrefix(string(out), "v"), ".")
 	if n, err := strconv.Atoi(release); err != nil || n < lowestNode {
-		return fmt.Errorf("node is %s, and the browser's driver needs %d or later: install one",
+		return fmt.Errorf("node is %s, but the browser driver needs %d or later: install it",
 			strings.TrimSpace(string(out)), lowestNode)
 	}
 	return nil
 }
 
-// find returns the path of a program, or an error that says what to do.
 func find(program, what string) (string, error) {
 	path, err := findProgram(program)
 	if err != nil {
@@ -130,8 +127,7 @@ func findProgram(name string) (string, error) {
 	return "", err
 }
 
-// Require skips the test if software that it needs is missing. In CI (the environment has CI=true) it fails the test
-// instead: there a skipped test would go unnoticed.
+// Require skips the test if software is missing, and fails it in CI (CI=true), where a skip would go unnoticed.
 func Require(t testing.TB, needs ...Software) {
 	t.Helper()
 	if err := tier.RealServers(); err != nil {
@@ -142,7 +138,7 @@ func Require(t testing.TB, needs ...Software) {
 		return
 	}
 	if os.Getenv("CI") == "true" {
-		t.Fatalf("CI must run this test, but: %v", err)
+		t.Fatalf("CI must not skip this test: %v", err)
 	}
 	t.Skipf("needs real servers: %v", err)
 }

@@ -12,7 +12,6 @@ import (
 	"kudos/integration/tier"
 )
 
-// outcome is a test that records its outcome.
 type outcome struct {
 	testing.TB
 	ctx             context.Context
@@ -30,7 +29,6 @@ func (v *outcome) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// requireSoftware runs stack.Require as a separate test.
 func requireSoftware(t *testing.T, need stack.Software) *outcome {
 	v := &outcome{ctx: t.Context()}
 	done := make(chan struct{})
@@ -42,8 +40,7 @@ func requireSoftware(t *testing.T, need stack.Software) *outcome {
 	return v
 }
 
-// Without Java, a test that needs Kafka is skipped on a laptop and fails in CI, with a hint what to do. The same
-// applies to a browser and valgrind.
+// Without Java (or a browser, or valgrind), a test that needs it is skipped on a laptop and fails in CI, with a hint.
 func TestRequire(t *testing.T) {
 	t.Setenv(tier.Variable, "")
 	t.Setenv("PATH", t.TempDir())

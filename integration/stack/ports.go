@@ -7,25 +7,22 @@ import (
 	"net"
 )
 
-// Ports are below 32768, where Linux starts allocating ports to outgoing connections. A higher port could be taken by
-// any connection while its server is down, and a client that dials a dead server on loopback could even connect to
-// itself.
+// Ports are below 32768, where Linux starts allocating ports to outgoing connections. Any connection could take a
+// higher port while its server is down, and a client that dials a dead server on loopback could even connect to itself.
 const (
 	lowestPort  = 15000
 	highestPort = 32000
 	portTries   = 200
 )
 
-// Reservation is a TCP port of 127.0.0.1 that stays reserved while its server is down: the UDP port of the same number,
-// which no server here uses, is held as a marker for other processes that use this package. The kernel releases it when
-// this process ends.
+// Reservation keeps a TCP port of 127.0.0.1 while its server is down: the UDP port of that number, which no server here
+// uses, is held as a marker for other processes that use this package. The kernel releases it when this process ends.
 type Reservation struct {
 	number int
 	sign   net.PacketConn
 }
 
-// Reserve reserves a free port until Release. The server on it may be the caller's own, such as a proxy, and may
-// restart.
+// Reserve reserves a free port until Release. Its server may be the caller's own, such as a proxy, and may restart.
 func Reserve() (*Reservation, error) {
 	var last error
 	for range portTries {

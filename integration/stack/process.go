@@ -12,7 +12,6 @@ import (
 	"kudos/bench/child"
 )
 
-// run runs a command to its end; if ctx is done first, it is killed.
 func run(ctx context.Context, c child.Command) error {
 	p, err := child.Start(c)
 	if err != nil {
@@ -22,7 +21,7 @@ func run(ctx context.Context, c child.Command) error {
 	case <-p.Done():
 	case <-ctx.Done():
 		p.Kill()
-		return fmt.Errorf("%s was cut off: %w", c.Name, context.Cause(ctx))
+		return fmt.Errorf("%s was interrupted: %w", c.Name, context.Cause(ctx))
 	}
 	if err := p.Exit(); err != nil {
 		return fmt.Errorf("%s failed: %w\n%s", c.Name, err, child.Tail(c.Log))
@@ -53,11 +52,10 @@ func unprivileged() (*account, error) {
 		}
 		return a, nil
 	}
-	return nil, errors.New("running as root, and this machine has neither an account mysql nor nobody to run a " +
-		"database under: run as another user")
+	return nil, errors.New("running as root, and this machine has neither an account mysql nor an account nobody for " +
+		"the database: run as another user")
 }
 
-// runs makes a child run under the account.
 func (a *account) runs(attributes *syscall.SysProcAttr) {
 	if a != nil {
 		attributes.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
@@ -75,7 +73,7 @@ func (a *account) own(dir string) error {
 			return err
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("account %s cannot enter %s, where its data shall be: give another Dir (or TMPDIR)",
+			return fmt.Errorf("account %s cannot enter %s, which is to contain its data: set Dir (or TMPDIR)",
 				a.name, parent)
 		}
 		if parent == filepath.Dir(parent) {

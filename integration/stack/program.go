@@ -14,8 +14,7 @@ import (
 	"kudos/bench/child"
 )
 
-// ProgramVariable is the environment variable with the path of a program that all test packages of a run share: `make
-// test` builds it once. Without it, each package builds its own.
+// ProgramVariable has the path of a program for all packages of a run (`make test`). Without it, each builds its own.
 const ProgramVariable = "KUDOS_TEST_PROGRAM"
 
 // ForTests are the build flags for programs that are not measured. They are those of the tests, so that all packages
@@ -36,7 +35,6 @@ func BuildKudos(ctx context.Context, dir string, flags []string) (string, error)
 	return path, nil
 }
 
-// buildKudos returns the shared program of the run, or builds one in a new directory; remove deletes the directory.
 func buildKudos(ctx context.Context) (path string, remove func() error, err error) {
 	if path := os.Getenv(ProgramVariable); path != "" {
 		return path, func() error { return nil }, nil
@@ -62,7 +60,6 @@ type ProgramOptions struct {
 	Log *slog.Logger
 }
 
-// orSilent returns log, or a logger that discards everything.
 func orSilent(log *slog.Logger) *slog.Logger { return cmp.Or(log, slog.New(slog.DiscardHandler)) }
 
 // NewProgram returns a Server for any program; Start starts it. Kill it in the end.

@@ -73,7 +73,7 @@ func (r *Redis) answers(ctx context.Context) error {
 	}
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	if err == nil && strings.TrimSpace(answer) != "+PONG" {
-		err = fmt.Errorf("it answers PING with %q", answer)
+		err = fmt.Errorf("unexpected response to PING: %q", answer)
 	}
 	return err
 }

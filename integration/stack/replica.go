@@ -142,7 +142,6 @@ func copyTable(ctx context.Context, from, to *sqlx.Conn, table string) error {
 	return errors.Join(rows.Err(), flush())
 }
 
-// waitReplicating returns once both threads of the replica run.
 func (d *Database) waitReplicating(ctx context.Context) error {
 	err := eventually(ctx, startTimeout, func(ctx context.Context) error {
 		return d.session(ctx, func(c *sqlx.Conn) error {
@@ -158,7 +157,7 @@ func (d *Database) waitReplicating(ctx context.Context) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("replication does not run: %w", err)
+		return fmt.Errorf("replication is not running: %w", err)
 	}
 	return nil
 }

@@ -19,15 +19,13 @@ const (
 	probeEvery   = 20 * time.Millisecond // interval between probes of a starting server
 	probeTimeout = 2 * time.Second       // for one probe
 
-	// startTimeout bounds the start of a server. It takes seconds; three nodes on a machine busy with other tests have
-	// taken most of a minute.
+	// startTimeout bounds a start: seconds, but three nodes on a machine busy with other tests took most of a minute.
 	startTimeout = 2 * time.Minute
 	// stopTimeout bounds how long a server may take to end after SIGTERM.
 	stopTimeout = time.Minute
 )
 
-// Server is one server process. It can be ended and started again, on the same data and ports, any number of times. Its
-// methods are safe for concurrent use.
+// Server is one server process, which can end and start again on the same data and ports. Safe for concurrent use.
 type Server struct {
 	command child.Command
 	probe   func(context.Context) error // returns nil when it answers
@@ -53,12 +51,11 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the process without waiting until it answers.
 func (s *Server) launch() (*child.Process, error) {
 	s.launching.Lock()
 	defer s.launching.Unlock()
 	if pid := s.PID(); pid != 0 {
-		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.Name, pid)
+		return nil, fmt.Errorf("start %s: already running, pid %d", s.command.Name, pid)
 	}
 	p, err := child.Start(s.command)
 	if err == nil {
@@ -68,7 +65,7 @@ func (s *Server) launch() (*child.Process, error) {
 }
 
 func (s *Server) await(ctx context.Context, p *child.Process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer for %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no response for %v", startTimeout))
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -78,7 +75,7 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 		done()
 		select {
 		case <-p.Done():
-			return fmt.Errorf("%s ended while starting: %w\n%s", s.command.Name, p.Ended(), child.Tail(s.command.Log))
+			return fmt.Errorf("%s exited while starting: %w\n%s", s.command.Name, p.Ended(), child.Tail(s.command.Log))
 		default:
 		}
 		if err == nil {
@@ -88,7 +85,7 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 		case <-tick.C:
 		case <-p.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; last: %w\n%s",
+			return fmt.Errorf("%s does not respond: %w; last error: %w\n%s",
 				s.command.Name, context.Cause(ctx), err, child.Tail(s.command.Log))
 		}
 	}
@@ -106,8 +103,7 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM to the server and returns when it is gone. A paused server is resumed for that. A server that
-// exceeds the stop timeout is killed, which is an error.
+// Stop ends the server with SIGTERM, resuming a paused one. After the stop timeout it is killed, which is an error.
 func (s *Server) Stop() error {
 	p, err := s.current("stop")
 	if err != nil {
@@ -124,7 +120,7 @@ func (s *Server) Stop() error {
 		return nil
 	case <-time.After(stopTimeout):
 		p.Kill()
-		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s",
+		return fmt.Errorf("stop %s: still running %v after SIGTERM, so it was killed\n%s",
 			s.command.Name, stopTimeout, child.Tail(s.command.Log))
 	}
 }
@@ -151,7 +147,6 @@ func (s *Server) do(verb string, act func(*child.Process) error) error {
 	return nil
 }
 
-// revive makes the server run again from any state.
 func (s *Server) revive(ctx context.Context) error {
 	if s.Running() {
 		return s.Resume()
@@ -159,14 +154,13 @@ func (s *Server) revive(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// current returns the running process, or an error that names verb.
 func (s *Server) current(verb string) (*child.Process, error) {
 	p := s.latest.Load()
 	if p == nil {
 		return nil, fmt.Errorf("%s %s: it was never started", verb, s.command.Name)
 	}
 	if !p.Running() {
-		return nil, fmt.Errorf("%s %s: it does not run, it ended before: %w", verb, s.command.Name, p.Ended())
+		return nil, fmt.Errorf("%s %s: it is not running: %w", verb, s.command.Name, p.Ended())
 	}
 	return p, nil
 }
@@ -186,7 +180,7 @@ func (s *Server) Exit() error {
 	case p == nil:
 		return fmt.Errorf("exit of %s: it was never started", s.command.Name)
 	case p.Running():
-		return fmt.Errorf("exit of %s: it runs, pid %d", s.command.Name, p.PID())
+		return fmt.Errorf("exit of %s: still running, pid %d", s.command.Name, p.PID())
 	}
 	return p.Exit()
 }
@@ -244,8 +238,7 @@ func (s *single) Close() error {
 	return err
 }
 
-// makeDir creates a directory in parent, or in the system's temporary directory, and returns its absolute path, because
-// servers run in other working directories.
+// makeDir creates a directory in parent (default: the system's), absolute since servers run in other directories.
 func makeDir(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil {

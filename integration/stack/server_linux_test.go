@@ -15,7 +15,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// sleeper is a program that every machine has.
 var sleeper = stack.ProgramOptions{Name: "sleep", Path: "/bin/sleep", Args: []string{"600"}}
 
 // Stop ends a server gracefully, running or paused.
@@ -28,8 +27,8 @@ func TestServerStop(t *testing.T) {
 			require.NoError(t, p.Pause())
 		}
 		require.NoError(t, p.Stop())
-		require.ErrorContains(t, p.Pause(), "does not run")
-		require.ErrorContains(t, p.Exit(), "terminated", "it was asked, and not killed")
+		require.ErrorContains(t, p.Pause(), "not running")
+		require.ErrorContains(t, p.Exit(), "terminated", "ended by SIGTERM, not killed")
 	}
 }
 
@@ -52,7 +51,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", thread))
 		return err != nil
-	}, patience, time.Millisecond, "the thread is still there")
+	}, patience, time.Millisecond, "the thread still exists")
 	select {
 	case <-p.Done():
 		t.Fatal("the server ended with the thread")

@@ -69,9 +69,8 @@ func keep(wanted bool) bool { return wanted || os.Getenv(KeepVariable) != "" }
 
 func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// ProgramForTest returns a program for one test, in a new directory unless one is given. At the end it is stopped and
-// not killed, since the next test would have to wait for the session timeout of a dead group member. Its log is printed
-// if the test has failed.
+// ProgramForTest returns a program for one test, in a new directory unless one is given. At the end it is stopped, not
+// killed: the next test would wait for the dead member's session timeout. If the test failed, its log is printed.
 func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
 	t.Helper()
 	if o.Dir == "" {
@@ -165,15 +164,15 @@ func (s *Shared) atEnd(end func() error) {
 	s.mu.ends = append(s.mu.ends, end)
 }
 
-// atATime limits the parallel tests of a package with servers, which take more CPU than other tests.
-const atATime = 4
+// maxParallel limits the parallel tests of a package with servers, which take more CPU than other tests.
+const maxParallel = 4
 
 // Main runs the tests, closes what they started and returns the exit code for TestMain.
 func (s *Shared) Main(m interface{ Run() int }) int {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil {
-		if n, err := strconv.Atoi(f.Value.String()); err == nil && n > atATime {
-			_ = f.Value.Set(strconv.Itoa(atATime)) // like go test -parallel
+		if n, err := strconv.Atoi(f.Value.String()); err == nil && n > maxParallel {
+			_ = f.Value.Set(strconv.Itoa(maxParallel)) // like go test -parallel
 		}
 	}
 	code := m.Run()
@@ -200,7 +199,7 @@ func (s *Shared) Kudos(t testing.TB) string {
 	t.Helper()
 	path, err := s.kudos()
 	if err != nil {
-		t.Fatalf("the program: %v", err)
+		t.Fatalf("build kudos: %v", err)
 	}
 	return path
 }
@@ -253,8 +252,7 @@ func (s *Shared) database(t testing.TB, need Software, start func() (*Database, 
 	return d
 }
 
-// NewDatabase creates an empty database for one test and returns its DSN. The database is dropped at the end if the
-// server runs then.
+// NewDatabase creates an empty database for one test and returns its DSN. It is dropped at the end if the server runs.
 func (d *Database) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", d.databases.Add(1))

@@ -45,7 +45,7 @@ func deleteAll(ctx context.Context, client *kgo.Client) error {
 	if len(groups)+len(topics) == 0 {
 		return nil
 	}
-	errs := []error{fmt.Errorf("left: topics [%s], groups [%s]", strings.Join(topics, " "),
+	errs := []error{fmt.Errorf("remaining: topics [%s], groups [%s]", strings.Join(topics, " "),
 		strings.Join(groups.Groups(), " "))}
 	if len(groups) > 0 {
 		deleted, err := admin.DeleteGroups(ctx, groups.Groups()...)
@@ -58,8 +58,7 @@ func deleteAll(ctx context.Context, client *kgo.Client) error {
 	return errors.Join(errs...)
 }
 
-// listTopicsEverywhere lists the topics that any broker knows: brokers learn of a deletion at different times, and a
-// topic recreated too early would be confused with the old one.
+// listTopicsEverywhere asks every broker: until all know of a deletion, a recreated topic is taken for the old one.
 func listTopicsEverywhere(ctx context.Context, client *kgo.Client) ([]string, error) {
 	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
 	if err != nil {
@@ -123,7 +122,7 @@ func (k *Kafka) waitNodes(
 			err := n.alone(func(self *kgo.Broker) error {
 				metadata, err := requestMetadata(ctx, self, topics)
 				if err != nil {
-					return fmt.Errorf("ask node %d: %w", n.id, err)
+					return fmt.Errorf("request metadata from node %d: %w", n.id, err)
 				}
 				return check(n.id, metadata)
 			})
@@ -153,7 +152,7 @@ func eventually(ctx context.Context, within time.Duration, try func(context.Cont
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w; last: %w", ctx.Err(), last)
+			return fmt.Errorf("%w; last error: %w", ctx.Err(), last)
 		}
 	}
 }

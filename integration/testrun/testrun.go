@@ -17,8 +17,7 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// Start runs something until stop is called, at the latest at the end of the test. It must then return within patience
-// and without an error.
+// Start calls run, until stop is called or the test ends. run must then return within patience and without an error.
 func Start(t testing.TB, what string, patience time.Duration, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

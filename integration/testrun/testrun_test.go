@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a test that records its calls.
 type recorder struct {
 	testing.TB
 	errors   []string

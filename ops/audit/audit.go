@@ -7,14 +7,10 @@
 //	state table ─► pairs, recounted, minus later updates┘  deep
 //
 // The snapshot includes the position up to which MySQL has counted, and the stream is evaluated as of the same update.
-// A plain audit takes the counts in the last update of each post before that position. A deep audit recounts the pairs
-// of the state table, which is somewhat ahead, and subtracts the updates since that position; it trusts nothing but the
-// users' reactions.
-//
-// Each shard has its own snapshot, with the positions of its own partitions. A row in the wrong shard is reported as a
-// difference.
-//
-// An audit writes only temporary files. Its memory does not grow with the number of posts.
+// A plain audit takes the counts in each post's last update before the position. A deep audit recounts the pairs of the
+// state table, which is ahead, and subtracts the updates since that position; it trusts only the users' reactions.
+// Each shard has its own snapshot, with the positions of its partitions. A row in the wrong shard is a difference. An
+// audit writes only temporary files, and its memory does not grow with the number of posts.
 package audit
 
 import (
@@ -41,14 +37,12 @@ import (
 // Options of an audit.
 type Options struct {
 	// Deep recounts from the state table, including like_hourly, instead of using the counts in the updates.
-	Deep bool
-	// Limit bounds the rows of each kind in the report.
-	Limit int
+	Deep  bool
+	Limit int // bounds the rows of each kind in the report
 	// TempDir is the directory for temporary files: some 40 bytes per post. A deep audit also stores the state of the
 	// partitions that are read concurrently.
-	TempDir string
-	// Parallel is how many partitions are read concurrently.
-	Parallel int
+	TempDir  string
+	Parallel int // how many partitions are read concurrently
 	Progress progress.Printer
 }
 
@@ -64,7 +58,7 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("limit is %d; it must not be negative", o.Limit))
 	}
 	if o.Parallel < 1 {
-		errs = append(errs, fmt.Errorf("parallel is %d; at least 1", o.Parallel))
+		errs = append(errs, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
 	}
 	return errors.Join(errs...)
 }
@@ -82,8 +76,7 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, lo
 // Comparison compares MySQL, as of one snapshot per shard, with the stream. Close removes its temporary files.
 type Comparison struct {
 	Report *Report
-	// Source is like-updates, as it is in Kafka now.
-	Source sql.Source
+	Source sql.Source // like-updates, as it is in Kafka now
 
 	opts          Options
 	db            *sql.Shards
@@ -100,18 +93,14 @@ type Comparison struct {
 	mu sync.Mutex // guards Report while partitions are read concurrently
 }
 
-// part is one partition.
 type part struct {
 	id      int32
 	applied sql.Position // in MySQL
 	// placed means that applied is a valid position in this like-updates, so the partition can be compared.
-	placed bool
-	// progress is the progress record in the state table, in a deep audit; nil if there is none.
-	progress *schema.Progress
-	// layout is the one in effect when the stream was read.
-	layout layout
-	// totals of MySQL's two tables, which must be equal
-	posts, hours schema.Counts
+	placed       bool
+	progress     *schema.Progress // in the state table, in a deep audit; nil if there is none
+	layout       layout           // the one in effect when the stream was read
+	posts, hours schema.Counts    // totals of MySQL's two tables, which must be equal
 }
 
 // Compare runs the comparison. The options must be valid. ctx bounds all of it; each single wait is bounded as well.
@@ -151,7 +140,7 @@ func Compare(
 
 func (c *Comparison) makeFiles(context.Context) (err error) {
 	if c.dir, err = os.MkdirTemp(c.opts.TempDir, "kudos-audit-"); err != nil {
-		return fmt.Errorf("folder for temporary files: %w", err)
+		return fmt.Errorf("creating a directory for temporary files: %w", err)
 	}
 	c.ledger, err = openLedger(filepath.Join(c.dir, "ledger"))
 	return err
@@ -244,9 +233,8 @@ func (c *Comparison) offsets(ctx context.Context, topic string, fromApplied bool
 	return n
 }
 
-// finding excludes a partition from the comparison and is reported; it is not a failure of the audit. A problem means
-// that MySQL's position and the log do not match. An unknown means that the log no longer has the data, which is not a
-// difference.
+// finding excludes a partition from the comparison and is reported; the audit does not fail. A problem means that
+// MySQL's position and the log differ. An unknown means that the log no longer has the data, which is not a difference.
 type finding struct {
 	text    string
 	unknown bool

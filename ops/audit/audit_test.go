@@ -53,7 +53,7 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	r := w.audit(false)
 	require.Equal(t, []PostRow{row}, r.Posts.Rows)
 	require.Len(t, r.Problems, 1, "the totals differ, too")
-	require.Contains(t, r.Problems[0], "partition 1: like_hourly comes to 1 / 0 in all, like_count to 7 / 0")
+	require.Contains(t, r.Problems[0], "partition 1: like_hourly adds up to 1 / 0, like_count to 7 / 0")
 	require.False(t, r.Equal)
 	w.db.MustExec("UPDATE like_hourly SET dislikes = 3 WHERE partition_id = 0")
 	r = w.audit(true)
@@ -64,8 +64,7 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	require.Contains(t, text(t, r), "2 differences")
 }
 
-// If MySQL is behind, the counts at its position are in each post's last update before it. Compaction may have removed
-// that one in favor of a later one.
+// If MySQL is behind, compaction may have removed the update that has the counts at its position, for a later one.
 func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 	t.Parallel()
 	const lag = 7 * 24 * time.Hour
@@ -74,9 +73,9 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 		behind bool
 		known  bool
 	}{
-		"old, and applied":                     {2 * lag, false, true},
-		"not applied, and not to be compacted": {lag - time.Hour, true, true},
-		"not applied, and may be compacted":    {lag + time.Hour, true, false},
+		"old, and applied":                        {2 * lag, false, true},
+		"not applied, and too new for compaction": {lag - time.Hour, true, true},
+		"not applied, and may be compacted":       {lag + time.Hour, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,16 +94,15 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 			} else {
 				r := w.requireUnknown("behind like-updates/0, which may be compacted after 168h0m0s")
 				require.Equal(t, int64(1), r.Posts.Compared)
-				require.Contains(t, text(t, r), "no difference as far as can be known")
-				require.Contains(t, text(t, r), "next: `kudos audit --deep`")
+				require.Contains(t, text(t, r), "no differences, but not everything could be compared")
+				require.Contains(t, text(t, r), "next: run `kudos audit --deep`")
 			}
 			w.requireEqual(true) // a deep audit uses the state table
 		})
 	}
 }
 
-// A lower min.compaction.lag.ms on the topic is respected.
-func TestTheTopicSaysWhenItIsCompacted(t *testing.T) {
+func TestCompactionLagIsReadFromTheTopic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.like(0, time.Now().Add(-time.Hour))
@@ -120,7 +118,7 @@ func TestUpdatesThatWereDeletedAreUnknown(t *testing.T) {
 	w.likeAndApply()
 	w.Set(schema.TopicUpdates, "cleanup.policy", "compact,delete")
 	require.NoError(t, w.Broker.DeleteRecords(schema.TopicUpdates, 0, 2))
-	w.requireUnknown("like-updates/0 begins at offset 2")
+	w.requireUnknown("like-updates/0 starts at offset 2")
 	require.True(t, w.audit(true).Equal)
 	// Records before MySQL's position are not needed.
 	require.NoError(t, w.Broker.DeleteRecords(schema.TopicUpdates, 0, w.parts[0].applied.NextOffset))
@@ -132,16 +130,16 @@ func TestPositionsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	const otherID = "the counts in MySQL come from topic id 000000000000000000000000000000aa"
 	for name, c := range map[string]struct{ change, plain, deep string }{
-		"seq is another": {"next_seq = 1",
+		"another seq": {"next_seq = 1",
 			"MySQL expects seq 1 at offset 2 of like-updates/0, but the next record there has seq 2",
 			"like-updates/0 offset 2 has seq 2 where MySQL expects 1"},
-		"offset is another": {"next_offset = 1",
+		"another offset": {"next_offset = 1",
 			"MySQL expects seq 2 at offset 1 of like-updates/0, but the next record there has seq 1",
 			"like-updates/0 offset 1 has seq 1 where MySQL expects 2"},
-		"behind the end": {"next_offset = 5",
-			"MySQL stands at offset 5 of like-updates/0, which ends at 4",
-			"MySQL stands at offset 5 of like-updates/0, which holds 0 to 4"},
-		"of another topic": {"topic_id = '000000000000000000000000000000aa'", otherID, otherID},
+		"past the end": {"next_offset = 5",
+			"MySQL is at offset 5 of like-updates/0, which ends at 4",
+			"MySQL is at offset 5 of like-updates/0, which holds 0 to 4"},
+		"another topic": {"topic_id = '000000000000000000000000000000aa'", otherID, otherID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +158,6 @@ func TestPositionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A deep audit trusts only the pairs of the state table.
 func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,21 +166,21 @@ func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	w.Write(devtest.CountsRecord(0, post, schema.Counts{Likes: 1, Dislikes: 9}))
 	r := w.audit(true)
 	require.Equal(t, []StateRow{{post, 0, CountsReport{1, 9}, CountsReport{1, 0}}}, r.State.Rows)
-	require.Zero(t, r.Posts.Different, "MySQL has what the pairs come to")
+	require.Zero(t, r.Posts.Different, "MySQL matches the reactions")
 	require.Contains(t, text(t, r), "kudos rebuild --updates")
-	require.True(t, w.audit(false).Equal, "a plain one does not look")
+	require.True(t, w.audit(false).Equal, "without --deep, reactions are not read")
 
 	other := w.parts[0].progress
 	other.UpdatesID = schema.TopicID{0xaa}
 	w.Write(devtest.ProgressRecord(0, other))
 	r = w.audit(true)
-	require.Equal(t, []string{"the state table of partition 0 belongs to another like-updates than is there now: " +
-		"stop the processors and run `kudos rebuild --updates`"}, r.Problems)
+	require.Equal(t, []string{"the state table of partition 0 belongs to a like-updates topic that is not the " +
+		"current one: stop the processors and run `kudos rebuild --updates`"}, r.Problems)
 	require.Equal(t, []int32{1}, compared(r))
 }
 
 // Whatever prevents a comparison is an error or a difference.
-func TestRowsThatNobodyKnows(t *testing.T) {
+func TestUnknownRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.db.MustExec("INSERT INTO like_hourly (hour, region, partition_id, likes, dislikes) " +
@@ -214,7 +211,6 @@ func TestSnapshotsAreTakenAgain(t *testing.T) {
 	require.Zero(t, rows())
 }
 
-// TestProgressIsOfAllThatIsRead checks that the reported progress adds up to the total.
 func TestProgressIsOfAllThatIsRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -231,10 +227,9 @@ func TestProgressIsOfAllThatIsRead(t *testing.T) {
 	require.Contains(t, out.String(), fmt.Sprintf("audit: reading the state table: %d offsets", state))
 	require.Contains(t, out.String(), "audit: reading like-updates: 2 records")
 	w.Broker.Close()
-	require.Zero(t, c.offsets(t.Context(), schema.TopicState, false), "nobody knows")
+	require.Zero(t, c.offsets(t.Context(), schema.TopicState, false), "unknown")
 }
 
-// A repartitioned table is compared by its current layout.
 func TestAuditOfALaterLayout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,17 +242,16 @@ func TestAuditOfALaterLayout(t *testing.T) {
 	w.requireEqual(true)
 }
 
-// A post that changes in very many minutes has several records in one transaction, each with the counts after all of
-// them. MySQL's position may be between them.
-func TestMySQLStandsBetweenTheRecordsOfAPost(t *testing.T) {
+// A post that changes in very many minutes has several records in a transaction; MySQL's position may be between them.
+func TestMySQLPositionBetweenRecordsOfAPost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		sources [3]int64 // source offsets of the records
 		likes   int64    // in MySQL
 	}{
-		"of one transaction":       {[3]int64{1, 1, 1}, 1},
-		"the third is of another":  {[3]int64{1, 1, 2}, 2},
-		"the second is of another": {[3]int64{1, 2, 2}, 3},
+		"one transaction":                       {[3]int64{1, 1, 1}, 1},
+		"another one from the third record on":  {[3]int64{1, 1, 2}, 2},
+		"another one from the second record on": {[3]int64{1, 2, 2}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -293,12 +287,12 @@ func TestUpdatesThatEndWithinATransaction(t *testing.T) {
 	w.Write(devtest.UpdateRecord(0, postIn(0), u))
 	w.parts[0].batches = []batch{{to: sql.Position{NextOffset: 1, NextSeq: 1}}}
 	w.apply(0)
-	says := "like-updates/0 ends within a transaction, which kudos does not write"
+	says := "like-updates/0 ends with an incomplete transaction, which kudos never writes"
 	require.Equal(t, []string{says}, w.audit(false).Problems)
 }
 
 // Updates that the state table counts as published but like-updates does not have are a difference, after a timeout.
-func TestUpdatesThatNeverCome(t *testing.T) {
+func TestUpdatesNeverArrive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.like(0, time.Now())
@@ -310,7 +304,7 @@ func TestUpdatesThatNeverCome(t *testing.T) {
 
 	w.apply(0)
 	w.db.MustExec("UPDATE applied_offset SET next_seq = 5 WHERE partition_id = 0")
-	says = "MySQL expects seq 5 at offset 2 of like-updates/0, which ends before with seq 2 to come"
+	says = "MySQL expects seq 5 at offset 2 of like-updates/0, but the next update there will have seq 2"
 	require.Equal(t, []string{says}, w.audit(false).Problems)
 	_, err := Run(t.Context(), w.options(true), w.Options, w.shards, devtest.Log())
 	require.ErrorContains(t, err, "like-updates/0 has no update with seq 4, which the state table counts as published")
@@ -336,7 +330,6 @@ func TestLocate(t *testing.T) {
 	requireAt(8)
 }
 
-// TestReadWaitsForTheTable checks that Read waits until the table covers what MySQL has applied.
 func TestReadWaitsForTheTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -345,7 +338,7 @@ func TestReadWaitsForTheTable(t *testing.T) {
 	require.NoError(t, err)
 	defer func() {
 		require.NoError(t, table.Close())
-		require.Panics(t, func() { _, _ = table.Find([]byte("key"), nil) }, "it is closed")
+		require.Panics(t, func() { _, _ = table.Find([]byte("key"), nil) }, "the table is closed")
 	}()
 	defer w.likeLater(schema.TopicState)()
 	var read int64

@@ -23,21 +23,21 @@ func (c *Comparison) compare(context.Context) error {
 func (c *Comparison) comparePosts() error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		post, shard := decodeCount(suffix)
-		homes := c.layout.Homes(post)
+		owners := c.layout.PartitionsOf(post)
 		var p *part // the first partition in that shard that owns the post
-		for _, home := range homes {
-			if c.shardOf(home) != shard {
+		for _, owner := range owners {
+			if c.shardOf(owner) != shard {
 				continue
 			}
-			if !c.parts[home].placed {
+			if !c.parts[owner].placed {
 				return nil
 			}
 			if p == nil {
-				p = c.parts[home]
+				p = c.parts[owner]
 			}
 		}
 		if p == nil { // the post has moved out of this shard, or never belonged here, which is reported separately
-			p = c.parts[homes[0]]
+			p = c.parts[owners[0]]
 			if !c.allPlaced(shard) {
 				return nil
 			}
@@ -79,8 +79,8 @@ func negative(c schema.Counts) bool { return c.Likes < 0 || c.Dislikes < 0 }
 // is also counted in some hour. That holds per partition, unless a post is in several partitions or reactions have
 // moved: then a reaction counted in rows of one partition may be subtracted in rows of another, in the same database.
 func (c *Comparison) compareTotals() {
-	const differ = "like_hourly comes to %s in all, like_count to %s (likes / dislikes); " +
-		"`kudos audit --deep` names the rows"
+	const differ = "like_hourly adds up to %s, like_count to %s (likes / dislikes); " +
+		"run `kudos audit --deep` to list the rows"
 	if c.layouts == 0 && c.layout.UserBuckets() == "" {
 		for _, p := range c.parts {
 			if p.placed && p.posts != p.hours {
@@ -104,7 +104,6 @@ func (c *Comparison) compareTotals() {
 
 func (c *Comparison) shardOf(partition int32) int32 { return c.db.Of(partition).Shard().Index }
 
-// allPlaced reports whether all partitions of a shard can be compared.
 func (c *Comparison) allPlaced(shard int32) bool {
 	return !slices.ContainsFunc(c.parts, func(p *part) bool { return c.shardOf(p.id) == shard && !p.placed })
 }

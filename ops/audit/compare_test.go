@@ -38,8 +38,7 @@ type side []schema.Counts
 
 func says(likes, dislikes int64) side { return side{{Likes: likes, Dislikes: dislikes}} }
 
-// comparisons are MySQL's counts, the stream's, the part of these that MySQL has not applied yet, and whether this is a
-// difference.
+// comparisons are MySQL's counts, the stream's, the part that MySQL has not applied yet, and whether they differ.
 var comparisons = []struct {
 	name                 string
 	mysql, stream, later side
@@ -51,12 +50,12 @@ var comparisons = []struct {
 	{"another number of dislikes", says(3, 1), says(3, 2), nil, true},
 	{"no row in MySQL", nil, says(1, 0), nil, true},
 	{"not in the stream", says(1, 0), nil, nil, true},
-	{"what MySQL has not applied is taken off", says(3, 1), says(5, 0), says(2, -1), false},
-	{"so is all of it", nil, says(2, 0), says(2, 0), false},
-	{"what is taken off was applied", says(5, 0), says(5, 0), says(2, 0), true},
+	{"what MySQL has not applied is subtracted", says(3, 1), says(5, 0), says(2, -1), false},
+	{"everything is subtracted", nil, says(2, 0), says(2, 0), false},
+	{"what is subtracted was applied", says(5, 0), says(5, 0), says(2, 0), true},
 	{"negative likes, which both have", says(-1, 2), says(-1, 2), nil, true},
 	{"negative dislikes, which both have", says(2, -1), says(2, -1), nil, true},
-	{"negative likes, by what was taken off", says(-1, 0), says(1, 0), says(2, 0), true},
+	{"negative likes, by subtraction", says(-1, 0), says(1, 0), says(2, 0), true},
 }
 
 func reportPost(r *Report, differ bool, pair Pair) {
@@ -122,9 +121,9 @@ func TestCompareTotals(t *testing.T) {
 		placed       bool
 		problems     int
 	}{
-		"the same":        {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2, Dislikes: 1}, true, 0},
-		"other":           {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2}, true, 1},
-		"other, unplaced": {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2}, false, 0},
+		"the same":           {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2, Dislikes: 1}, true, 0},
+		"other":              {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2}, true, 1},
+		"other, no position": {schema.Counts{Likes: 2, Dislikes: 1}, schema.Counts{Likes: 2}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,12 +188,12 @@ func TestReportText(t *testing.T) {
 		text        string
 	}{
 		"equal": {report(func(*Report) {}), 0, `
-MySQL is what the stream says: 7 posts in 1 of 2 partitions and 9 rows of like_hourly compared in 1.23s
+MySQL matches the stream: 7 posts in 1 of 2 partitions and 9 rows of like_hourly compared in 1.23s
 `},
-		"not known": {report(func(r *Report) { r.Deep, r.Unknown = false, []string{"post 5"} }), 0, `
-not known: post 5
-no difference as far as can be known: 7 posts in 1 of 2 partitions compared in 1.23s
-next: ` + "`kudos audit --deep`" + ` works the counts out from the state table
+		"unknown": {report(func(r *Report) { r.Deep, r.Unknown = false, []string{"post 5"} }), 0, `
+unknown: post 5
+no differences, but not everything could be compared: 7 posts in 1 of 2 partitions compared in 1.23s
+next: run ` + "`kudos audit --deep`" + ` to recount from the state table
 `},
 		"posts and hours": {report(func(r *Report) {
 			r.Equal = false
@@ -218,7 +217,7 @@ next: ` + "`kudos audit --deep`" + ` works the counts out from the state table
   hour (UTC)        region  partition  MySQL  stream  difference
   2024-05-01 12:00  US      0          0 / 0  0 / 2   +0 / -2
 7 differences: 7 posts in 1 of 2 partitions and 9 rows of like_hourly compared in 1.23s
-next: ` + "`kudos rebuild` makes MySQL anew from the state table while processors run; " +
+next: run ` + "`kudos rebuild` to rebuild MySQL from the state table while processors run; " +
 			"`kudos rebuild --dry-run`" + ` shows what it would change
 `},
 		"state, strays and a problem": {report(func(r *Report) {
@@ -228,17 +227,17 @@ next: ` + "`kudos rebuild` makes MySQL anew from the state table while processor
 			r.State.found(StateRow{14, 1, counts(3, 0), counts(2, 0)}, 1)
 			r.Strays.found(StrayRow{"like_count", "post 15", 1, 0, 1, counts(1, 0)}, 1)
 		}), 5, `
-3 posts have counts in the state table that are not those of their pairs (likes / dislikes):
-  post  partition  counts  pairs
+3 posts have counts in the state table that differ from their reactions (likes / dislikes):
+  post  partition  counts  reactions
   12    1          3 / 0   2 / 0
   … and 2 more (--limit shows more)
-1 rows are in another shard than that of their partition (likes / dislikes):
+1 rows are in a shard that does not own their partition (likes / dislikes):
   table       row      partition  in shard  belongs to  MySQL
   like_count  post 15  1          0         1           1 / 0
 problem: no position
 5 differences: 7 posts in 1 of 2 partitions and 9 rows of like_hourly compared in 1.23s
-next: stop the processors and run ` + "`kudos rebuild --updates` (it needs an empty like-updates), " +
-			`which sets the counts in the state table right, too
+next: stop the processors and run ` + "`kudos rebuild --updates` (like-updates must be empty), " +
+			`which also corrects the counts in the state table
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,7 @@ import (
 type ledger struct {
 	db    *pebble.DB
 	cache *pebble.Cache
-	// torn are the partitions that were read only in part; walk ignores what the stream says about them.
-	torn sync.Map
+	torn  sync.Map // partitions that were read only in part; walk ignores what the stream says about them
 }
 
 // kind is the table of a sum (the first byte of its key), and the side it is from (the last byte).
@@ -31,8 +30,7 @@ type kind struct{ table, side byte }
 var (
 	mysqlCount = kind{'c', 'm'} // from like_count
 	mysqlHour  = kind{'h', 'm'} // from like_hourly
-	// From the stream. In a deep audit: from the state table, and the updates that MySQL has not applied yet, to be
-	// subtracted.
+	// From the stream. In a deep audit: from the state table, and, to subtract, the updates that MySQL has not applied.
 	streamCount = kind{'c', 's'}
 	streamHour  = kind{'h', 's'}
 	laterCount  = kind{'c', 'l'}
@@ -85,7 +83,6 @@ func (l *ledger) newPage() *page {
 	return &page{b: l.db.NewBatch(), adds: map[string]schema.Counts{}}
 }
 
-// set sets a sum.
 func (p *page) set(k kind, suffix []byte, partition int32, c schema.Counts) error {
 	if err := p.b.Set(p.keyOf(k, suffix, partition), appendSum(nil, c), nil); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
@@ -96,7 +93,6 @@ func (p *page) set(k kind, suffix []byte, partition int32, c schema.Counts) erro
 	return p.flush()
 }
 
-// add adds to a sum.
 func (p *page) add(k kind, suffix []byte, partition int32, c schema.Counts) error {
 	if c == (schema.Counts{}) {
 		return nil
@@ -131,9 +127,8 @@ func (p *page) flush() error {
 
 func (p *page) close() { _ = p.b.Close() }
 
-// walk calls each for every suffix, in order, with the sums of the given kinds of one table over all partitions, zero
-// where there is none. It skips suffixes that MySQL does not have and whose other sums are zero. suffix is valid during
-// the call only.
+// walk calls each for every suffix, in order, with the sums of given kinds of one table over all partitions, zero where
+// there is none. It skips suffixes that MySQL lacks and whose other sums are zero. suffix is valid during the call.
 func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kinds ...kind) (err error) {
 	table := kinds[0].table
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
@@ -176,8 +171,7 @@ func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kind
 	return nil
 }
 
-// appendCount appends the suffix of a post's counts in a shard: a post in several partitions has a row in each of their
-// shards.
+// appendCount appends the suffix of a post's counts in a shard: one row in the shard of each of its partitions.
 func appendCount(b []byte, post uint64, shard int32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, post), uint32(shard))
 }
@@ -187,8 +181,7 @@ func decodeCount(b []byte) (post uint64, shard int32) {
 }
 
 // cell is a row of like_hourly. Once reactions have moved, it is all rows of an hour and region in a database, and
-// Partition is the database's first partition: a reaction counted in the row of one partition is subtracted in the row
-// of another.
+// Partition is the database's first partition: a reaction counted in one partition's row is subtracted in another's.
 type cell struct {
 	Partition int32
 	Unix      int64 // start of the hour
@@ -234,7 +227,7 @@ func newSum(_, value []byte) (pebble.ValueMerger, error) {
 
 func (s *sum) MergeNewer(value []byte) error {
 	if len(value) != sumSize {
-		return fmt.Errorf("a sum of %d bytes", len(value))
+		return fmt.Errorf("invalid sum of %d bytes", len(value))
 	}
 	s.c = s.c.Plus(decodeSum(value))
 	return nil

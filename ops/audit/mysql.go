@@ -17,8 +17,7 @@ const (
 	snapshotBackoff = 200 * time.Millisecond
 )
 
-// copyMySQL copies MySQL's rows to the ledger, from one snapshot per shard. Each snapshot is held only while it is
-// copied.
+// copyMySQL copies MySQL's rows to the ledger, from one snapshot per shard, each held only while it is copied.
 func (c *Comparison) copyMySQL(ctx context.Context) error {
 	backoff := retry.WithMaxRetries(snapshotRetries, retry.NewExponential(snapshotBackoff))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -53,7 +52,7 @@ func (c *Comparison) copySnapshot(ctx context.Context, store *sql.Store) error {
 		if err != nil {
 			return err
 		}
-		phase := c.opts.Progress.Begin("copying MySQL at "+store.String(), "rows", v.Rows(ctx))
+		phase := c.opts.Progress.Begin("reading MySQL at "+store.String(), "rows", v.Rows(ctx))
 		defer phase.End()
 		page := c.ledger.newPage()
 		defer page.close()
@@ -80,16 +79,16 @@ func (c *Comparison) copySnapshot(ctx context.Context, store *sql.Store) error {
 
 func (c *Comparison) copyCount(page *page, store *sql.Store, row sql.PostCount) error {
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
-	homes := c.layout.Homes(row.PostID)
+	owners := c.layout.PartitionsOf(row.PostID)
 	c.Report.Strays.Compared++
-	at := slices.IndexFunc(homes, store.Shard().Has)
+	at := slices.IndexFunc(owners, store.Shard().Has)
 	if at < 0 {
 		if counts != (schema.Counts{}) { // zeros remain when the post has moved out of this shard
-			c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), homes[0], counts)
+			c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), owners[0], counts)
 		}
 		return nil
 	}
-	p := c.parts[homes[at]]
+	p := c.parts[owners[at]]
 	p.posts = p.posts.Plus(counts)
 	return page.set(mysqlCount, appendCount(nil, row.PostID, store.Shard().Index), p.id, counts)
 }
@@ -127,7 +126,7 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 	for _, row := range rows {
 		switch {
 		case row.Topic != c.Source.Topic:
-			c.problem("applied_offset has a row of topic %s, partition %d, which kudos does not know",
+			c.problem("applied_offset has a row of an unknown topic: %s, partition %d",
 				row.Topic, row.Partition)
 			continue
 		case row.Partition < 0 || int(row.Partition) >= len(c.parts):
@@ -154,8 +153,8 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 		case len(has) == 0 && !counted: // nothing was ever applied, so this is the start
 			p.placed = true
 		default:
-			c.problem("applied_offset has no row for partition %d, though MySQL has counted: "+
-				"up to where is not known", p.id)
+			c.problem("applied_offset has no row for partition %d, but MySQL has counts: "+
+				"their position is unknown", p.id)
 		}
 	}
 }

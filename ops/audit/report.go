@@ -10,22 +10,18 @@ import (
 
 // Report is the result of an audit.
 type Report struct {
-	// Equal means that everything compared is the same and nothing else is wrong.
-	Equal bool `json:"equal"`
-	// Deep means that the counts were recounted from the state table.
-	Deep       bool              `json:"deep"`
+	Equal      bool              `json:"equal"` // everything compared is the same and nothing else is wrong
+	Deep       bool              `json:"deep"`  // the counts were recounted from the state table
 	Partitions []PartitionReport `json:"partitions"`
 	Posts      Section[PostRow]  `json:"posts"`
 	Hours      Section[HourRow]  `json:"hours"`
 	// State is about the state table itself: posts whose stored counts differ from the sum of their pairs.
 	State Section[StateRow] `json:"state"`
 	// Strays are rows of a partition that belongs to another shard. Nothing updates them, and nobody should read them.
-	Strays Section[StrayRow] `json:"strays"`
-	// Problems are differences that do not concern a row.
-	Problems []string `json:"problems"`
-	// Unknown lists what could not be compared, and why.
-	Unknown []string `json:"unknown"`
-	Seconds float64  `json:"seconds"`
+	Strays   Section[StrayRow] `json:"strays"`
+	Problems []string          `json:"problems"` // differences that do not concern a row
+	Unknown  []string          `json:"unknown"`  // what could not be compared, and why
+	Seconds  float64           `json:"seconds"`
 }
 
 // newReport sets empty lists, which would otherwise be null in JSON.
@@ -46,16 +42,12 @@ type Section[R any] struct {
 
 // PartitionReport says as of which position a partition was compared.
 type PartitionReport struct {
-	Partition int32 `json:"partition"`
-	// Shard is the shard with its counts.
-	Shard int32 `json:"shard"`
-	// Compared is false if a problem or an unknown prevented the comparison.
-	Compared bool `json:"compared"`
-	// NextOffset and NextSeq are MySQL's position in like-updates.
-	NextOffset int64  `json:"next_offset"`
+	Partition  int32  `json:"partition"`
+	Shard      int32  `json:"shard"`       // with its counts
+	Compared   bool   `json:"compared"`    // false if a problem or an unknown prevented it
+	NextOffset int64  `json:"next_offset"` // with NextSeq, MySQL's position in like-updates
 	NextSeq    uint64 `json:"next_seq"`
-	// StateSeq is the next sequence number of the state table, in a deep audit.
-	StateSeq uint64 `json:"state_seq,omitempty"`
+	StateSeq   uint64 `json:"state_seq,omitempty"` // the next one of the state table, in a deep audit
 }
 
 // PostRow is a post whose counts differ or are negative.
@@ -83,9 +75,8 @@ type StateRow struct {
 
 // StrayRow is a row of a partition that belongs to another shard.
 type StrayRow struct {
-	Table string `json:"table"`
-	// Row identifies the row: its post, or its hour and region.
-	Row       string       `json:"row"`
+	Table     string       `json:"table"`
+	Row       string       `json:"row"` // its post, or its hour and region
 	Partition int32        `json:"partition"`
 	Shard     int32        `json:"shard"`
 	Belongs   int32        `json:"belongs"`
@@ -169,10 +160,10 @@ func (r *Report) WriteFindings(w io.Writer) error {
 			return []any{hour, row.Region, row.Partition, row.MySQL, row.Stream, row.difference()}
 		})
 	r.State.writeText(t,
-		fmt.Sprintf("%d posts have counts in the state table that are not those of their pairs", r.State.Different),
-		"post\tpartition\tcounts\tpairs",
+		fmt.Sprintf("%d posts have counts in the state table that differ from their reactions", r.State.Different),
+		"post\tpartition\tcounts\treactions",
 		func(row StateRow) []any { return []any{row.PostID, row.Partition, row.Stored, row.Pairs} })
-	r.Strays.writeText(t, fmt.Sprintf("%d rows are in another shard than that of their partition", r.Strays.Different),
+	r.Strays.writeText(t, fmt.Sprintf("%d rows are in a shard that does not own their partition", r.Strays.Different),
 		"table\trow\tpartition\tin shard\tbelongs to\tMySQL",
 		func(row StrayRow) []any {
 			return []any{row.Table, row.Row, row.Partition, row.Shard, row.Belongs, row.MySQL}
@@ -181,7 +172,7 @@ func (r *Report) WriteFindings(w io.Writer) error {
 		fmt.Fprintf(t, "problem: %s\n", p)
 	}
 	for _, u := range r.Unknown {
-		fmt.Fprintf(t, "not known: %s\n", u)
+		fmt.Fprintf(t, "unknown: %s\n", u)
 	}
 	fmt.Fprintln(t, r.summary())
 	if err := t.Flush(); err != nil {
@@ -204,9 +195,9 @@ func (r *Report) summary() string {
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
 	switch {
 	case r.Equal && len(r.Unknown) == 0:
-		return fmt.Sprintf("MySQL is what the stream says: %s compared in %s", what, took)
+		return fmt.Sprintf("MySQL matches the stream: %s compared in %s", what, took)
 	case r.Equal:
-		return fmt.Sprintf("no difference as far as can be known: %s compared in %s", what, took)
+		return fmt.Sprintf("no differences, but not everything could be compared: %s compared in %s", what, took)
 	}
 	return fmt.Sprintf("%d differences: %s compared in %s", r.Differences(), what, took)
 }
@@ -215,13 +206,13 @@ func (r *Report) summary() string {
 func (r *Report) next() string {
 	switch {
 	case r.State.Different > 0:
-		return "next: stop the processors and run `kudos rebuild --updates` (it needs an empty like-updates), " +
-			"which sets the counts in the state table right, too"
+		return "next: stop the processors and run `kudos rebuild --updates` (like-updates must be empty), " +
+			"which also corrects the counts in the state table"
 	case !r.Equal:
-		return "next: `kudos rebuild` makes MySQL anew from the state table while processors run; " +
+		return "next: run `kudos rebuild` to rebuild MySQL from the state table while processors run; " +
 			"`kudos rebuild --dry-run` shows what it would change"
 	case len(r.Unknown) > 0 && !r.Deep:
-		return "next: `kudos audit --deep` works the counts out from the state table"
+		return "next: run `kudos audit --deep` to recount from the state table"
 	}
 	return ""
 }

@@ -23,8 +23,7 @@ import (
 // Table is a temporary copy of one partition of the state table.
 type Table struct {
 	*store.Store
-	// Progress is the partition's progress record, or nil.
-	Progress *schema.Progress
+	Progress *schema.Progress // the partition's progress record, or nil
 
 	partition int32
 	dir       string
@@ -41,7 +40,7 @@ func NewTable(dir string, partition int32, log *slog.Logger) (*Table, error) {
 	t := &Table{partition: partition}
 	var err error
 	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
-		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
+		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
@@ -69,8 +68,7 @@ var visibleTimeout = 30 * time.Second
 
 // Read copies the log until a fetch ends at its last stable offset: records removed by compaction have a newer record
 // before that. It continues until the table covers the updates below seq; MySQL has applied those, but they may become
-// visible here later. If that takes too long, Progress shows how far the table got. It calls read with the number of
-// offsets read.
+// visible here later. If that takes long, Progress shows how far the table got. read gets the number of offsets read.
 func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(offsets int64)) error {
 	next, _, err := kafka.Bounds(ctx, cl, schema.TopicState, t.partition)
 	if err != nil {
@@ -102,15 +100,13 @@ func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(
 	})
 }
 
-// Post is what the state table has of a post: the stored counts, and the sum of its pairs. They are equal unless
-// something is wrong.
+// Post has a post's stored counts in the state table and the sum of its pairs. They are equal unless it is damaged.
 type Post struct {
 	ID              uint64
 	Stored, Counted schema.Counts
 }
 
-// EachPost scans the table in post order. For each post it calls pair for each pair with a reaction, and then post.
-// pair may be nil.
+// EachPost scans the table in post order. For each it calls pair, unless nil, for each pair with a reaction, then post.
 func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func(Post) error) error {
 	var now Post // the current post; id 0 means none yet
 	turn := func(id uint64) error {
@@ -224,18 +220,18 @@ func (c *Comparison) recount(ctx context.Context, p *part, phase *progress.Phase
 		return err
 	}
 	if p.progress = table.Progress; p.progress != nil {
-		p.layout = layout{p.progress.Layouts, p.progress.Moving}
+		p.layout = layout{p.progress.Layouts, p.progress.Migrating}
 	}
 	switch {
 	case p.progress == nil:
 		return problemf("partition %d of the state table has no progress record; "+
-			"run `kudos topics apply`, which says what is the matter", p.id)
+			"run `kudos topics apply`, which reports what is wrong", p.id)
 	case p.progress.UpdatesID != c.Source.TopicID:
-		return problemf("the state table of partition %d belongs to another like-updates than is there now: "+
+		return problemf("the state table of partition %d belongs to a like-updates topic that is not the current one: "+
 			"stop the processors and run `kudos rebuild --updates`", p.id)
 	case p.placed && p.progress.NextSeq < seq:
-		return problemf("MySQL has applied %s/%d up to seq %d, but the state table stands at %d: "+
-			"it was lost or went back", schema.TopicUpdates, p.id, seq, p.progress.NextSeq)
+		return problemf("MySQL has applied %s/%d up to seq %d, but the state table is at %d: "+
+			"it was lost or rewound", schema.TopicUpdates, p.id, seq, p.progress.NextSeq)
 	}
 	return nil
 }
@@ -260,9 +256,8 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 	return page.flush()
 }
 
-// checkPost compares the stored counts of a post with its pairs.
 func (c *Comparison) checkPost(p *part, post Post) {
-	homes := c.layout.Homes(post.ID)
+	owners := c.layout.PartitionsOf(post.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
@@ -270,8 +265,8 @@ func (c *Comparison) checkPost(p *part, post Post) {
 		row := StateRow{post.ID, p.id, CountsReport(post.Stored), CountsReport(post.Counted)}
 		c.Report.State.found(row, c.opts.Limit)
 	}
-	if !slices.Contains(homes, p.id) {
+	if !slices.Contains(owners, p.id) {
 		c.Report.Problems = append(c.Report.Problems,
-			fmt.Sprintf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, homes[0]))
+			fmt.Sprintf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, owners[0]))
 	}
 }

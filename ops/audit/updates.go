@@ -32,12 +32,12 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *progress.Ph
 		return err
 	}
 	if p.applied.NextOffset > end {
-		return problemf("MySQL stands at offset %d of %s/%d, which ends at %d",
+		return problemf("MySQL is at offset %d of %s/%d, which ends at %d",
 			p.applied.NextOffset, schema.TopicUpdates, p.id, end)
 	}
 	if start > 0 {
-		return unknownf("%s/%d begins at offset %d: what was before has been deleted, "+
-			"and with it the counts of posts that have not changed since", schema.TopicUpdates, p.id, start)
+		return unknownf("%s/%d starts at offset %d: earlier updates were deleted, "+
+			"and with them the counts of posts that have not changed since", schema.TopicUpdates, p.id, start)
 	}
 	r := &lastReader{c: c, p: p, page: c.ledger.newPage()}
 	defer r.page.close()
@@ -49,16 +49,15 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *progress.Ph
 			}
 		}
 		phase.Add(int64(len(chunk.Records)))
-		// Also read past the position, for the age of the next record and whether it belongs to the same transaction.
-		// But don't wait for one.
+		// Read past the position too, for the next record's age and whether its transaction is the same; don't wait.
 		if r.inside && chunk.Next >= chunk.End && time.Since(began) > visibleTimeout {
-			return false, problemf("%s/%d ends within a transaction, which kudos does not write",
+			return false, problemf("%s/%d ends with an incomplete transaction, which kudos never writes",
 				schema.TopicUpdates, p.id)
 		}
 		return chunk.Next < end || r.inside, nil
 	})
 	if err == nil && !r.behind && r.nextSeq != p.applied.NextSeq {
-		err = problemf("MySQL expects seq %d at offset %d of %s/%d, which ends before with seq %d to come",
+		err = problemf("MySQL expects seq %d at offset %d of %s/%d, but the next update there will have seq %d",
 			p.applied.NextSeq, p.applied.NextOffset, schema.TopicUpdates, p.id, r.nextSeq)
 	}
 	if err != nil {
@@ -101,9 +100,8 @@ func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 	return true, r.page.set(streamCount, appendCount(nil, post, r.c.shardOf(r.p.id)), r.p.id, r.u.Counts)
 }
 
-// readBehind handles a record at or after the position. A batch that changes a post in very many regions and minutes
-// writes several records for it, each with the counts after all of them. If MySQL's position is between those, the rest
-// has to be subtracted.
+// readBehind handles a record at or after the position. A batch with very many regions and minutes of a post writes
+// several records, each with the counts after all of them. If MySQL's position is among them, the rest is subtracted.
 func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err error) {
 	if !r.behind {
 		r.behind = true
@@ -126,21 +124,20 @@ func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err er
 
 // layout is the layout that reactions were in or migrating to.
 type layout struct {
-	number uint32
-	moving bool
+	number    uint32
+	migrating bool
 }
 
-// checkLayouts postpones the comparison if the partitions are not all in one layout: a reaction that is migrating would
-// be in two partitions or in none.
+// checkLayouts postpones comparing until all partitions have one layout: migrating reactions are in two or none.
 func (c *Comparison) checkLayouts() {
 	for _, p := range c.parts {
 		if p.placed && p.layout != (layout{number: c.layouts}) {
 			for _, p := range c.parts {
 				p.placed = false
 			}
-			c.Report.Unknown = append(c.Report.Unknown, "reactions are on their way to other partitions "+
-				"(`kudos topics repartition`), or MySQL has not come to where they had arrived: "+
-				"run this again when that has ended, and MySQL is not behind")
+			c.Report.Unknown = append(c.Report.Unknown, "reactions are being moved to other partitions "+
+				"(`kudos topics repartition`), or MySQL has not applied all of the moves: "+
+				"run this again when the repartition has finished and MySQL has caught up")
 			return
 		}
 	}
@@ -153,8 +150,7 @@ func sumOf(deltas []schema.Delta) (c schema.Counts) {
 	return c
 }
 
-// laterDeltas stores the changes of the updates between MySQL's position and the state table's: the state table has
-// them, MySQL does not.
+// laterDeltas stores the changes of the updates between MySQL's position and the state table's, which MySQL lacks.
 func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.Phase) error {
 	seq, to := p.applied.NextSeq, p.progress.NextSeq
 	start, end, err := kafka.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
@@ -162,7 +158,7 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.P
 		return err
 	}
 	if p.applied.NextOffset < start || p.applied.NextOffset > end {
-		return problemf("MySQL stands at offset %d of %s/%d, which holds %d to %d",
+		return problemf("MySQL is at offset %d of %s/%d, which holds %d to %d",
 			p.applied.NextOffset, schema.TopicUpdates, p.id, start, end)
 	}
 	page := c.ledger.newPage()
@@ -231,8 +227,8 @@ func (c *Comparison) checkBefore(ctx context.Context, p *part, start int64) erro
 		return err
 	}
 	if at.NextOffset > p.applied.NextOffset {
-		return problemf("MySQL stands at offset %d of %s/%d, "+
-			"before the update with seq %d that it says to have applied",
+		return problemf("MySQL is at offset %d of %s/%d, "+
+			"before the update with seq %d that it records as applied",
 			p.applied.NextOffset, schema.TopicUpdates, p.id, p.applied.NextSeq-1)
 	}
 	return nil

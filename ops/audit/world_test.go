@@ -155,7 +155,6 @@ func (w *world) audit(deep bool) *Report {
 	return r
 }
 
-// requireEqual runs an audit and requires that all partitions are equal.
 func (w *world) requireEqual(deep bool) *Report {
 	r := w.audit(deep)
 	require.True(w.t, r.Equal, text(w.t, r))

@@ -35,7 +35,7 @@ func Until(ctx context.Context, what string, condition func(context.Context) (bo
 // Visible waits until what was committed to a partition, up to the offset last, can be read. Kafka acknowledges a
 // commit before its markers are in the logs, and read_committed consumers stop before them.
 func Visible(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, last int64) error {
-	what := fmt.Sprintf("what was committed to %s/%d to be readable", topic, partition)
+	what := fmt.Sprintf("the transaction on %s/%d to become readable", topic, partition)
 	return Until(ctx, what, func(ctx context.Context) (bool, error) {
 		_, end, err := kafka.Bounds(ctx, cl, topic, partition)
 		return end > last, err

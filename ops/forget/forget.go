@@ -1,5 +1,4 @@
-// Package forget withdraws all reactions to given posts, or of given users, through the log, and reports what remains
-// of them and where.
+// Package forget withdraws reactions to given posts or of given users through the log, and reports what remains where.
 //
 //	state table ──► matching reactions ──► bulk.Sender: UNLIKE ──► likes
 //	     ▲                                                           │
@@ -40,14 +39,11 @@ const (
 
 // Options of one run.
 type Options struct {
-	Kind Kind
-	IDs  []uint64
-	// DryRun only counts what would be withdrawn.
-	DryRun bool
-	// Layout is the partition layout of likes.
-	Layout schema.Layout
-	// Timeout bounds each wait for the processors to fold what was sent.
-	Timeout time.Duration
+	Kind    Kind
+	IDs     []uint64
+	DryRun  bool          // only count what would be withdrawn
+	Layout  schema.Layout // of likes
+	Timeout time.Duration // bounds each wait for the processors to fold what was sent
 	// Begin shows the progress of a step with total units of work, or 0 if unknown.
 	Begin func(what, unit string, total int64) *progress.Phase
 }
@@ -68,8 +64,7 @@ func (o Options) Validate() error {
 const (
 	// maxRounds bounds how often reactions are withdrawn that arrived during the previous round.
 	maxRounds = 5
-	// parallel is how many partitions are read concurrently.
-	parallel = 4
+	parallel  = 4 // partitions that are read concurrently
 )
 
 // Reactions are likes and dislikes.
@@ -91,20 +86,16 @@ func (r *Reactions) add(reaction schema.Reaction) {
 
 // Report is the outcome of a run.
 type Report struct {
-	Kind   Kind     `json:"kind"`
-	IDs    []string `json:"ids"` // strings, because numbers in browsers are exact only up to 2^53
-	DryRun bool     `json:"dry_run"`
-	// Withdrawn counts the withdrawals that Kafka has acknowledged.
-	Withdrawn Reactions `json:"withdrawn"`
+	Kind      Kind      `json:"kind"`
+	IDs       []string  `json:"ids"` // strings, because numbers in browsers are exact only up to 2^53
+	DryRun    bool      `json:"dry_run"`
+	Withdrawn Reactions `json:"withdrawn"` // withdrawals that Kafka has acknowledged
 	// Left are the current reactions in the state table as read so far; in a dry run, what would be withdrawn.
-	Left Reactions `json:"left"`
-	// Rounds is how often withdrawals were sent; above 1 if reactions arrived meanwhile.
-	Rounds int `json:"rounds"`
-	// Complete means that nothing is left, and that the fold has reached everything that was sent.
-	Complete bool `json:"complete"`
-	// Remains is what still exists, and where; empty if the run ended earlier.
-	Remains []Remain `json:"remains"`
-	Seconds float64  `json:"seconds"`
+	Left     Reactions `json:"left"`
+	Rounds   int       `json:"rounds"`   // how often withdrawals were sent; above 1 if reactions arrived meanwhile
+	Complete bool      `json:"complete"` // nothing is left, and the fold has reached everything that was sent
+	Remains  []Remain  `json:"remains"`  // what still exists, and where; empty if the run ended earlier
+	Seconds  float64   `json:"seconds"`
 }
 
 type forget struct {
@@ -166,20 +157,20 @@ func (f *forget) lookUpTopics(ctx context.Context) error {
 			return fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`,
 				name, f.kafka.Brokers)
 		case err != nil:
-			return fmt.Errorf("ask Kafka at %v: %w", f.kafka.Brokers, err)
+			return fmt.Errorf("querying Kafka at %v: %w", f.kafka.Brokers, err)
 		}
 		f.topics[name] = topics.ByName[name]
 	}
 	n := f.topics[schema.TopicLikes].Partitions
 	if state := f.topics[schema.TopicState].Partitions; state != n {
-		return fmt.Errorf("%s has %d partitions and %s has %d, so that nobody can tell where a post lives; "+
-			`see "kudos topics check"`, schema.TopicLikes, n, schema.TopicState, state)
+		return fmt.Errorf("%s has %d partitions and %s has %d, so the partition of a post is ambiguous; "+
+			`run "kudos topics check"`, schema.TopicLikes, n, schema.TopicState, state)
 	}
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	layout := f.opts.Layout
 	layout.Partitions = n // the actual number
 	for p := range n {
-		concerned := func(post uint64) bool { return slices.Contains(layout.Homes(post), p) }
+		concerned := func(post uint64) bool { return slices.Contains(layout.PartitionsOf(post), p) }
 		if f.opts.Kind == User || slices.ContainsFunc(f.opts.IDs, concerned) {
 			f.parts = append(f.parts, &part{number: p, asked: asked, pairs: map[pairKey]known{}})
 		}
@@ -212,8 +203,7 @@ func (f *forget) scan(ctx context.Context) error {
 	})
 }
 
-// withdrawAll withdraws the reactions, waits until the fold has reached the withdrawals, and repeats if reactions have
-// arrived meanwhile.
+// withdrawAll withdraws the reactions, waits until the withdrawals are folded, and repeats if others arrived meanwhile.
 func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 	for {
 		if err := f.withdraw(ctx, r); err != nil {
@@ -226,7 +216,7 @@ func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 		case left == 0:
 			return nil
 		case r.Rounds == maxRounds:
-			return fmt.Errorf("reactions keep coming: %d are there after %d rounds; stop what writes them, "+
+			return fmt.Errorf("new reactions keep arriving: %d are left after %d rounds; stop their writers, "+
 				"then run this again", left, r.Rounds)
 		}
 	}
@@ -283,7 +273,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("stopped after %d of %d withdrawals, run this again: %w",
+		return fmt.Errorf("stopped after %d of %d withdrawals; run this again: %w",
 			r.Withdrawn.sum(), total, context.Cause(ctx))
 	}
 	return nil
@@ -298,10 +288,9 @@ func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 	}
 }
 
-var errPatience = errors.New("the time for the wait is over")
+var errPatience = errors.New("the wait timed out")
 
-// waitFolded reads the state table until it covers everything that was sent, and everything that was in likes when this
-// run started.
+// waitFolded reads the state table until it covers all that was sent, and all that was in likes when this run started.
 func (f *forget) waitFolded(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
@@ -318,9 +307,9 @@ func (f *forget) waitFolded(ctx context.Context) error {
 	for _, p := range f.parts {
 		if p.progress.NextOffset < p.want {
 			return fmt.Errorf("waited %s for the processors (--timeout): %s/%d is folded up to offset %d "+
-				"and not yet up to %d; what was withdrawn is in Kafka and will be counted. "+
-				`See that "kudos processor" runs (/readyz and its log tell what holds it up), `+
-				"then run this again to see the end of it",
+				"and not yet up to %d; the withdrawals are in Kafka and will be counted. "+
+				`Check that "kudos processor" is running (/readyz and its log say why it is stalled), `+
+				"then run this again to confirm that nothing is left",
 				f.opts.Timeout, schema.TopicLikes, p.number, p.progress.NextOffset, p.want)
 		}
 	}

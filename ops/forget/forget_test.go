@@ -64,7 +64,7 @@ func TestForget(t *testing.T) {
 		"posts":        {options(Post, 1, big, 77), Reactions{5, 1}},
 		"a user":       {options(User, 4), Reactions{0, 6}},
 		"users":        {options(User, 2, big), Reactions{8, 0}},
-		"nobody known": {options(User, 99), Reactions{}},
+		"unknown user": {options(User, 99), Reactions{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "")
@@ -93,26 +93,25 @@ func TestForget(t *testing.T) {
 			require.Equal(t, want, standing(after))
 			for k, p := range after {
 				if touched[k] == schema.NoReaction {
-					require.Equal(t, before[k], p, "%v was not asked for", k)
+					require.Equal(t, before[k], p, "%v was not to be withdrawn", k)
 				} else {
-					require.Equal(t, schema.UnknownRegion, p.Region, "%v: where somebody was is no longer known", k)
+					require.Equal(t, schema.UnknownRegion, p.Region, "%v: the region is erased", k)
 				}
 			}
-			require.Len(t, w.events(), sent+len(touched), "only what stands is withdrawn")
+			require.Len(t, w.events(), sent+len(touched), "only current reactions are withdrawn")
 
 			r = w.mustRun(c.opts)
 			require.Zero(t, r.Withdrawn)
 			require.Zero(t, r.Rounds)
 			require.True(t, r.Complete)
-			require.Len(t, w.events(), sent+len(touched), "the second time there is nothing to do")
+			require.Len(t, w.events(), sent+len(touched), "the second run does nothing")
 			require.Equal(t, after, w.reactions())
 		})
 	}
 }
 
-// The clock of a client may be ahead of this machine's. Its likes must be withdrawn nevertheless, even if their offset,
-// from an earlier likes topic, is higher.
-func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
+// A client's clock may be ahead: its likes are withdrawn even if their offset, from an earlier likes topic, is higher.
+func TestWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	unlike := schema.Event{PostID: 1, UserID: 2, Action: schema.Unlike, TimeMs: 1000, Region: schema.UnknownRegion}
 	require.Equal(t, unlike, withdrawal(pairKey{1, 2}, 999, 1000))
 	require.EqualValues(t, 1001, withdrawal(pairKey{1, 2}, 1000, 1000).TimeMs)
@@ -127,9 +126,8 @@ func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	require.Empty(t, standing(w.reactions()))
 }
 
-// Events that were in likes at the start are withdrawn even if they are not folded yet. A control record after the last
-// event is not waited for.
-func TestWhatIsNotFoldedYet(t *testing.T) {
+// Events in likes at the start are withdrawn even if not folded yet; a control record after the last is not waited for.
+func TestForgetCoversUnfoldedEvents(t *testing.T) {
 	for name, ids := range map[string]Options{"post": options(Post, 2), "user": options(User, 4)} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "")
@@ -156,12 +154,11 @@ func TestWhatIsNotFoldedYet(t *testing.T) {
 	}
 }
 
-// Reactions that keep coming are withdrawn again, but not forever. (Here their clock is ahead, so they outlive the
-// withdrawal although it is later in the log.)
-func TestReactionsThatComeMeanwhile(t *testing.T) {
+// Reactions that keep coming are withdrawn again, not forever. (Their clock is ahead, so they outlive a withdrawal.)
+func TestReactionsAddedMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct{ again, rounds int }{
-		"twice":    {2, 3},
-		"for ever": {maxRounds, maxRounds},
+		"twice":   {2, 3},
+		"forever": {maxRounds, maxRounds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "")
@@ -186,7 +183,7 @@ func TestReactionsThatComeMeanwhile(t *testing.T) {
 				require.Empty(t, standing(w.reactions()))
 				return
 			}
-			require.ErrorContains(t, err, "reactions keep coming: 1 are there after 5 rounds; stop what writes them")
+			require.ErrorContains(t, err, "new reactions keep arriving: 1 are left after 5 rounds; stop their writers")
 			require.False(t, r.Complete)
 			require.Equal(t, Reactions{Dislikes: 1}, r.Left)
 			require.Equal(t, map[pairKey]schema.Reaction{{7, 1}: schema.Disliked}, standing(w.reactions()))
@@ -194,7 +191,7 @@ func TestReactionsThatComeMeanwhile(t *testing.T) {
 	}
 }
 
-func TestWithoutProcessorsItSaysSo(t *testing.T) {
+func TestReportsMissingProcessors(t *testing.T) {
 	w := newWorld(t, "")
 	w.populateAndFold()()
 	o := options(User, 2)
@@ -205,7 +202,7 @@ func TestWithoutProcessorsItSaysSo(t *testing.T) {
 	require.False(t, r.Complete)
 	require.Empty(t, r.Remains)
 	require.Equal(t, Reactions{Likes: 7}, r.Withdrawn)
-	require.Equal(t, Reactions{Likes: 7}, r.Left, "as far as anybody has counted")
+	require.Equal(t, Reactions{Likes: 7}, r.Left, "as of the last folded event")
 
 	w.fold()
 	r = w.mustRun(options(User, 2))
@@ -216,7 +213,7 @@ func TestWithoutProcessorsItSaysSo(t *testing.T) {
 	}
 }
 
-func TestKafkaThatRefusesIsNotTakenForDone(t *testing.T) {
+func TestKafkaErrorIsNotTreatedAsSuccess(t *testing.T) {
 	w := newWorld(t, "")
 	w.populateAndFold()
 	w.Broker.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
@@ -231,13 +228,13 @@ func TestKafkaThatRefusesIsNotTakenForDone(t *testing.T) {
 	require.Equal(t, Reactions{4, 1}, r.Left)
 }
 
-func TestItCanBeStopped(t *testing.T) {
+func TestWatcherCanBeStopped(t *testing.T) {
 	for step, c := range map[string]struct {
 		withdrawn Reactions
 		want      string
 	}{
 		"reading the state table":    {Reactions{}, "enough"},
-		"withdrawing":                {Reactions{}, "stopped after 0 of 5 withdrawals, run this again"},
+		"withdrawing":                {Reactions{}, "stopped after 0 of 5 withdrawals; run this again"},
 		"waiting for the processors": {Reactions{4, 1}, "enough"},
 	} {
 		t.Run(step, func(t *testing.T) {
@@ -256,7 +253,7 @@ func TestItCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestMissingSettingsAreNamed(t *testing.T) {
 	for _, missing := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
 		w := newWorld(t, "")
 		require.NoError(t, w.Broker.DeleteTopic(missing))
@@ -270,7 +267,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		want       string
 	}{
 		{schema.TopicState, testPartitions, `has no progress record; run "kudos topics apply"`},
-		{schema.TopicLikes, testPartitions, "belongs to another topic likes, which was deleted and made anew"},
+		{schema.TopicLikes, testPartitions, "belongs to an earlier topic likes, which was deleted and recreated"},
 		{schema.TopicLikes, 3, "likes has 3 partitions and latest-like-action-table has 4"},
 	} {
 		w := newWorld(t, "")
@@ -284,7 +281,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	rec.Value = []byte{9}
 	w.Write(rec)
 	_, err := w.run(options(Post, 2))
-	require.ErrorContains(t, err, "pair has version 9")
+	require.ErrorContains(t, err, "reaction has version 9")
 	require.ErrorContains(t, err, "latest-like-action-table/")
 }
 
@@ -293,7 +290,7 @@ func TestUnreachableKafkaIsNamed(t *testing.T) {
 	w.Options.Brokers = []string{"127.0.0.1:1"} // nobody listens there
 	w.Options.DialTimeout, w.Options.RequestTimeout = time.Second, time.Second
 	_, err := w.run(options(Post, 2))
-	require.ErrorContains(t, err, "ask Kafka at ["+w.Options.Brokers[0]+"]")
+	require.ErrorContains(t, err, "querying Kafka at ["+w.Options.Brokers[0]+"]")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -301,15 +298,14 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.NoError(t, DefaultOptions().Validate())
 }
 
-// A post with user buckets is in several partitions, and all are read. The setting must match the state table;
-// otherwise the wrong partitions would be read.
+// A post with user buckets is in several partitions; a setting unlike the state table would read the wrong ones.
 func TestForgetAPostWithUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(testPartitions, "7:64")
 	require.NoError(t, err)
 	w := newWorld(t, layout.UserBuckets())
 	for user := uint64(1); user <= 40; user++ {
 		rec := eventRecord(7, user, schema.Like, 1)
-		rec.Key, rec.Partition = layout.AppendKey(nil, 7, user), layout.Home(7, user)
+		rec.Key, rec.Partition = layout.AppendKey(nil, 7, user), layout.PartitionOf(7, user)
 		w.Write(rec)
 	}
 	w.fold()
@@ -318,7 +314,7 @@ func TestForgetAPostWithUserBuckets(t *testing.T) {
 
 	opts := options(Post, 7)
 	_, err = w.run(opts)
-	require.ErrorContains(t, err, `is laid out with user buckets "7:64", but topics.user_buckets says ""`)
+	require.ErrorContains(t, err, `is laid out with user buckets "7:64", but topics.user_buckets is ""`)
 	opts.Layout = layout
 	r := w.mustRun(opts)
 	require.Equal(t, Reactions{Likes: 40}, r.Withdrawn)

@@ -35,8 +35,7 @@ type known struct {
 	reaction schema.Reaction
 }
 
-// part is one partition of the state table: its matching pairs, some 60 bytes for each that ever existed. It is not
-// safe for concurrent use.
+// part has a state-table partition's matching pairs, 60 bytes for each that ever existed. Not safe for concurrent use.
 type part struct {
 	number int32
 	asked  asked
@@ -45,8 +44,7 @@ type part struct {
 	next, end int64           // in the state table: the next offset to read, and the end when this run started
 	progress  schema.Progress // zero if the partition has none
 
-	// want is the offset in likes that the fold must reach. backlog is the end of likes when this run started: later
-	// events are not waited for.
+	// want is the offset in likes that the fold must reach, backlog the end of likes at the start of the run.
 	want, backlog int64
 }
 
@@ -103,12 +101,12 @@ func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) e
 		return fmt.Errorf(`partition %d of %s has no progress record; run "kudos topics apply"`,
 			p.number, schema.TopicState)
 	case p.progress.SourceID != likes:
-		return fmt.Errorf("partition %d of %s belongs to another topic %s, which was deleted and made anew since: "+
-			"processors are parked there, and their /readyz and log name the remedy",
+		return fmt.Errorf("partition %d of %s belongs to an earlier topic %s, which was deleted and recreated: "+
+			"processors park it, and their /readyz and log say what to do",
 			p.number, schema.TopicState, schema.TopicLikes)
 	case p.progress.UserBuckets != buckets:
-		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets says %q: "+
-			"give the setting that the processors run with",
+		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets is %q: "+
+			"use the same setting as the processors",
 			p.number, schema.TopicState, p.progress.UserBuckets, buckets)
 	}
 	return nil
@@ -150,7 +148,7 @@ func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return false, fmt.Errorf("%s/%d has lost events that were not folded yet, from offset %d on: "+
-			"processors are parked there, and their /readyz and log name the remedy", schema.TopicLikes, p.number, next)
+			"processors park it, and their /readyz and log say what to do", schema.TopicLikes, p.number, next)
 	case err != nil:
 		return false, err
 	}

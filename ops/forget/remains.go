@@ -15,17 +15,13 @@ import (
 
 // Remain is data that still exists.
 type Remain struct {
-	Where string `json:"where"`
-	What  string `json:"what"`
-	// UserIDs means that it includes user ids.
-	UserIDs bool `json:"user_ids"`
-	// Records is the number of records, if counted.
-	Records *int64 `json:"records,omitempty"`
-	// Kept is for how long, in words, such as "for good".
-	Kept string `json:"kept"`
+	Where   string `json:"where"`
+	What    string `json:"what"`
+	UserIDs bool   `json:"user_ids"`          // it includes user ids
+	Records *int64 `json:"records,omitempty"` // their number, if counted
+	Kept    string `json:"kept"`              // for how long, in words, such as "for good"
 }
 
-// remains lists what still exists, and where.
 func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 	likesKept, err := f.retention(ctx, schema.TopicLikes, "from now")
 	if err != nil {
@@ -43,30 +39,30 @@ func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 	for _, p := range f.parts {
 		pairs += int64(len(p.pairs))
 	}
-	stays := `who had a reaction, by post and user, with its time and "no reaction"; ` +
-		"what it was goes when Kafka compacts the topic"
+	stays := `users who had a reaction, by post, with its time and "no reaction"; ` +
+		"the earlier value is removed when Kafka compacts the topic"
 	if f.opts.DryRun {
-		stays = "who has or had a reaction, by post and user, with its time"
+		stays = "users who have or had a reaction, by post, with its time"
 	}
-	mysql, rankings := "sums over all users", "sums over all users; posts move as likes are withdrawn"
+	mysql, rankings := "sums over all users", "sums over all users; posts change rank as likes are withdrawn"
 	if f.opts.Kind == Post {
 		mysql = "like_count has a row of zeros for each post that was counted there; " +
 			"like_hourly has sums over all posts"
-		rankings = "the posts leave them as their likes are withdrawn; at once: " +
+		rankings = "the posts drop out as their likes are withdrawn; to remove them now, run " +
 			`"kudos ranker exclude ` + strings.Trim(fmt.Sprint(f.opts.IDs), "[]") + `"`
 	}
 	return []Remain{
 		{schema.TopicState, stays, pairs > 0, &pairs,
-			"for good, so that an event that comes late does not bring a like back"},
-		{schema.TopicLikes, "the events themselves, withdrawals included", true, nil, likesKept},
-		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read",
+			"indefinitely, so that a late event cannot restore a like"},
+		{schema.TopicLikes, "the events themselves, including the withdrawals", true, nil, likesKept},
+		{schema.TopicDLT, "invalid events that contain one of the ids, as far as they can be decoded",
 			letters > 0, &letters, dltKept},
 		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil,
-			"for good, the last of each post; the others until Kafka compacts the topic"},
-		{"MySQL", mysql, false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
+			"indefinitely for the last of each post; the others until Kafka compacts the topic"},
+		{"MySQL", mysql, false, nil, "indefinitely; rows of zeros in like_count may be deleted at any time"},
 		{"rankings", rankings, false, nil,
-			"for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
-		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table is"},
+			"for at least 7 days in " + schema.TopicTrending + ", which has earlier rankings"},
+		{"local copies", "in processors, rankers and readers; they follow Kafka", true, nil, "like the state table"},
 	}, nil
 }
 
@@ -88,9 +84,9 @@ func keptFor(retentionMs, from string) (string, error) {
 	ms, err := strconv.ParseInt(retentionMs, 10, 64)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("retention.ms %q is no number", retentionMs)
+		return "", fmt.Errorf("retention.ms %q is not a number", retentionMs)
 	case ms < 0:
-		return "for good (retention.ms is -1)", nil
+		return "indefinitely (retention.ms is -1)", nil
 	}
 	length := time.Duration(ms) * time.Millisecond
 	text := length.String()
@@ -100,8 +96,7 @@ func keptFor(retentionMs, from string) (string, error) {
 	return fmt.Sprintf("for %s %s (retention.ms), and until Kafka deletes the segment", text, from), nil
 }
 
-// deadLetters counts those that name a post or user to forget. It misses some: many are dead letters because they
-// cannot be decoded.
+// deadLetters counts those that name a post or user to forget. It misses some: many dead letters cannot be decoded.
 func (f *forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	type span struct{ from, to int64 }

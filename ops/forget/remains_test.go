@@ -11,7 +11,7 @@ import (
 
 func TestKeptFor(t *testing.T) {
 	for in, want := range map[string]string{
-		"-1":        "for good (retention.ms is -1)",
+		"-1":        "indefinitely (retention.ms is -1)",
 		"604800000": "for 7 days from now (retention.ms), and until Kafka deletes the segment",
 		"604800001": "for 8 days from now (retention.ms), and until Kafka deletes the segment",
 		"86399999":  "for 23h59m59.999s from now (retention.ms), and until Kafka deletes the segment",
@@ -21,10 +21,10 @@ func TestKeptFor(t *testing.T) {
 		require.Equal(t, want, kept)
 	}
 	_, err := keptFor("", "from now")
-	require.ErrorContains(t, err, "is no number")
+	require.ErrorContains(t, err, "is not a number")
 }
 
-func TestWhatRemains(t *testing.T) {
+func TestRemainingData(t *testing.T) {
 	w := newWorld(t, "")
 	w.Set(schema.TopicLikes, "retention.ms", "864000000") // ten days
 	w.populateAndFold()
@@ -42,7 +42,7 @@ func TestWhatRemains(t *testing.T) {
 				return m
 			}
 		}
-		require.Fail(t, "nothing is said of "+where)
+		require.Fail(t, "nothing is reported about "+where)
 		return Remain{}
 	}
 	records := func(o Options, where string) int64 {
@@ -54,7 +54,7 @@ func TestWhatRemains(t *testing.T) {
 	require.EqualValues(t, 2, records(options(User, 2), schema.TopicDLT))
 	require.EqualValues(t, 0, records(options(Post, 6), schema.TopicDLT))
 	require.EqualValues(t, 6, records(options(Post, 2), schema.TopicState),
-		"who has withdrawn it by themselves included")
+		"including users who withdrew it themselves")
 	require.EqualValues(t, 7, records(options(User, 2), schema.TopicState))
 	require.Contains(t, remain(options(Post, 2), schema.TopicLikes).Kept, "10 days")
 	require.Contains(t, remain(options(Post, 2, 3), "rankings").What, `"kudos ranker exclude 2 3"`)

@@ -81,7 +81,6 @@ func (w *world) reactions() map[pairKey]schema.Pair {
 	return pairs
 }
 
-// standing returns the pairs that have a reaction.
 func standing(pairs map[pairKey]schema.Pair) map[pairKey]schema.Reaction {
 	s := map[pairKey]schema.Reaction{}
 	for k, p := range pairs {
@@ -92,8 +91,7 @@ func standing(pairs map[pairKey]schema.Pair) map[pairKey]schema.Reaction {
 	return s
 }
 
-// fold stands in for the processors: it folds likes into the state table, one event at a time, from where it was
-// stopped, until stop.
+// fold stands in for processors: it folds likes into the state table, one at a time, from where it stopped, until stop.
 func (w *world) fold() (stop func()) {
 	pairs := w.reactions()
 	next := map[int32]kgo.Offset{}

@@ -13,12 +13,9 @@ import (
 
 // Printer shows the phases of a command, one after the other.
 type Printer struct {
-	// Name of the command, the prefix of each line.
-	Name string
-	// Out receives the output; nil disables it.
-	Out io.Writer
-	// Terminal means that Out is a terminal.
-	Terminal bool
+	Name     string    // of the command; the prefix of each line
+	Out      io.Writer // nil disables the output
+	Terminal bool      // Out is a terminal
 }
 
 const (

@@ -28,8 +28,8 @@ func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 		return err
 	}
 	if start > 0 {
-		return b.unexplained(ctx, fmt.Sprintf("%s/%d begins at offset %d: the events before were deleted (retention), "+
-			"so the state table cannot be made from it", schema.TopicLikes, j.partition, start))
+		return b.unexplained(ctx, fmt.Sprintf("%s/%d starts at offset %d: earlier events were deleted (retention), "+
+			"so the state table cannot be rebuilt from it", schema.TopicLikes, j.partition, start))
 	}
 	progress, err := table.LastProgress(ctx, b.cl, j.partition)
 	if err != nil {
@@ -44,15 +44,15 @@ func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 		return err
 	}
 	switch {
-	case progress != nil && progress.Moving:
-		return errMoving
+	case progress != nil && progress.Migrating:
+		return errMigrating
 	case progress != nil && progress.Layouts > 0:
-		return b.unexplained(ctx, fmt.Sprintf("the state table of partition %d cannot be made from %s/%d: "+
-			"since `kudos topics repartition`, what was folded of other partitions before lives here, too, "+
-			"and the other way round", j.partition, schema.TopicLikes, j.partition))
+		return b.unexplained(ctx, fmt.Sprintf("the state table of partition %d cannot be rebuilt from %s/%d: "+
+			"since `kudos topics repartition`, it also has reactions that were folded in other partitions, "+
+			"and vice versa", j.partition, schema.TopicLikes, j.partition))
 	case progress != nil &&
 		(progress.ClusterID != b.topics.ClusterID || progress.SourceID != b.topics.ByName[schema.TopicLikes].ID):
-		return fmt.Errorf("the state table of partition %d was folded from another %s than is there now, "+
+		return fmt.Errorf("the state table of partition %d was folded from a topic %s that is not the current one, "+
 			"whose events are gone; start over in empty topics (`kudos topics apply`)", j.partition, schema.TopicLikes)
 	case published != nil: // !j.empty
 		// Everything folded was published in the same transaction. If Kafka has torn one apart (see docs/design.md),
@@ -63,9 +63,9 @@ func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 	case ok:
 		j.until = committed
 	default:
-		return fmt.Errorf("up to where %s/%d was folded is not known: the state table has no progress record, "+
-			"and group %s no committed offset; delete %s too and run `kudos topics apply`, "+
-			"then the processors fold all of it anew",
+		return fmt.Errorf("the folded offset of %s/%d is unknown: the state table has no progress record, "+
+			"and group %s has no committed offset; delete %s too and run `kudos topics apply`, "+
+			"then the processors fold everything again",
 			schema.TopicLikes, j.partition, schema.GroupFold, schema.TopicUpdates)
 	}
 	if j.until > end {
@@ -91,15 +91,14 @@ func (b *rebuild) unexplained(ctx context.Context, why string) error {
 			return err
 		}
 		if other != nil {
-			return fmt.Errorf("%s; of partition %d, %w", why, partition, disagree(other))
+			return fmt.Errorf("%s; in partition %d, %w", why, partition, disagree(other))
 		}
 	}
 	return fmt.Errorf("%s; restore the state table from a backup, or accept the loss and start over from the events "+
 		"that are left, in empty topics (`kudos topics apply`)", why)
 }
 
-// fromEvents rebuilds the state table of a partition from its events, and its updates from that, in one transaction.
-// old is the current table.
+// fromEvents rebuilds a partition's state table from its events, and its updates from that, in one transaction.
 func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.Table, dir string) (err error) {
 	fresh, err := audit.NewTable(dir, j.partition, b.log)
 	if err != nil {
@@ -134,7 +133,7 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 		return w.publish(ctx, fresh)
 	case w.state == 0 && b.checkSource(old.Progress, j.partition) == nil &&
 		b.checkCommitted(ctx, old.Progress, j.partition) == nil && b.isSame(*old.Progress, w.progress):
-		return b.say("partition %d: the state table is what %s says, and %s belongs to it; left as they are",
+		return b.say("partition %d: the state table matches %s, and %s belongs to it; left unchanged",
 			j.partition, schema.TopicLikes, schema.TopicUpdates)
 	}
 	return w.finish(ctx)
@@ -184,16 +183,15 @@ func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, d
 		return 0, err
 	}
 	if different > 0 || source != j.until {
-		return 0, fmt.Errorf("%s/%d does not end where the events do that were folded: it covers %s up to offset %d, "+
+		return 0, fmt.Errorf("%s/%d does not match the folded events: it covers %s up to offset %d, "+
 			"which was folded up to %d, and the counts of %d posts differ; "+
-			"delete %s, run `kudos topics apply`, and then this again",
+			"delete %s, run `kudos topics apply`, then run this again",
 			schema.TopicUpdates, j.partition, schema.TopicLikes, source, j.until, different, schema.TopicUpdates)
 	}
 	return seq, nil
 }
 
-// readLast copies the last counts of each post in like-updates into a table. whole means that the log still has its
-// start.
+// readLast copies each post's last counts in like-updates into a table. whole means that the log still has its start.
 func (b *rebuild) readLast(
 	ctx context.Context, partition int32, into *audit.Table,
 ) (seq uint64, source int64, whole bool, err error) {
@@ -270,8 +268,7 @@ func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// replay folds the events of a partition into an empty table, up to where they were folded before. It returns the
-// leader epoch of the last one.
+// replay folds a partition's events, up to where they were folded before, and returns the last one's leader epoch.
 func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch int32, err error) {
 	phase := b.phase("folding the events", j.partition, "offsets", j.until)
 	defer phase.End()
@@ -302,13 +299,12 @@ func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch i
 	return epoch, err
 }
 
-// replay folds records as latest-like-action did. It does not write forwards and dead letters, which are already in the
-// log.
+// replay folds records as latest-like-action did. It writes no forwards or dead letters, which are already in the log.
 type replay struct {
 	table      *audit.Table
 	layout     schema.Layout
 	classified classify.Classified
-	folder     fold.Folder
+	engine     fold.Engine
 }
 
 // fold folds the next records of the log, which cover the offsets up to through.
@@ -317,7 +313,7 @@ func (r *replay) fold(records []*kgo.Record, through int64) error {
 	for _, rec := range records {
 		r.classified.Add(rec, r.layout)
 	}
-	result, err := r.folder.Fold(r.classified.Events, &table.State{Store: r.table.Store})
+	result, err := r.engine.Fold(r.classified.Events, &table.State{Store: r.table.Store})
 	if err != nil {
 		return fmt.Errorf("folding up to offset %d again: %w", through, err)
 	}

@@ -55,15 +55,15 @@ func (b *rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
 }
 
 func (b *rebuild) question() string {
-	old := "The present ones are kept as like_count" + sql.OldSuffix + " and so on, in the place of earlier ones kept."
+	old := "The current tables are kept as like_count" + sql.OldSuffix + " and so on, replacing tables kept earlier."
 	if b.opts.DropOld {
-		old = "The present ones are dropped."
+		old = "The current tables are dropped."
 	}
 	where := ""
 	if n := len(b.mysql.Each()); n > 1 {
 		where = fmt.Sprintf(", in all %d databases", n)
 	}
-	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset" + where +
+	return "Replace like_count, like_hourly and applied_offset with tables rebuilt from the state table" + where +
 		"? " + old
 }
 
@@ -75,19 +75,19 @@ func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 		switch {
 		case p == nil:
 			return nil, fmt.Errorf("partition %d of the state table has no progress record, "+
-				"so there is nothing to make MySQL from; run `kudos topics apply`, "+
+				"so there is nothing to rebuild MySQL from; run `kudos topics apply`, "+
 				"or, if the state table was lost, `kudos rebuild --from-events`", partition)
-		case p.Moving:
-			return nil, errMoving
+		case p.Migrating:
+			return nil, errMigrating
 		case p.Layouts != c.State(0).Layouts: // with different layouts, counts would be missing
-			return nil, errors.New("a repartition has begun and ended while the state table was read; run this again")
+			return nil, errors.New("a repartition ran while the state table was read; run this again")
 		case p.ClusterID != b.topics.ClusterID || p.Partitions != c.Source.Partitions:
-			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, "+
-				"this is cluster %s with %d; restore the topics that belong together",
+			return nil, fmt.Errorf("partition %d of the state table belongs to cluster %s with %d partitions, "+
+				"but this is cluster %s with %d; restore the topics that belong together",
 				partition, p.ClusterID, p.Partitions, b.topics.ClusterID, c.Source.Partitions)
 		case p.UpdatesID != c.Source.TopicID:
-			return nil, fmt.Errorf("the state table of partition %d belongs to another like-updates "+
-				"than is there now; stop the processors and run `kudos rebuild --updates`", partition)
+			return nil, fmt.Errorf("the state table of partition %d belongs to a like-updates topic "+
+				"that is not the current one; stop the processors and run `kudos rebuild --updates`", partition)
 		}
 		var err error
 		if positions[partition], err = audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
@@ -118,7 +118,7 @@ func (b *rebuild) replace(
 		return err
 	}
 	if topics.ByName[schema.TopicUpdates].ID != c.Source.TopicID {
-		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed in MySQL at %s",
+		return fmt.Errorf("%s was deleted and recreated meanwhile; nothing was changed in MySQL at %s",
 			schema.TopicUpdates, shadow)
 	}
 	if err := shadow.Swap(ctx, b.opts.DropOld); err != nil {
@@ -127,11 +127,10 @@ func (b *rebuild) replace(
 	if shard.Shard.Count() == 1 {
 		return nil // already reported in the result
 	}
-	return b.say("made anew: MySQL at %s", shadow)
+	return b.say("rebuilt: MySQL at %s", shadow)
 }
 
-// fillRows is the chunk size for filling the tables.
-const fillRows = 20_000
+const fillRows = 20_000 // chunk size for filling the tables
 
 func (b *rebuild) fill(ctx context.Context, shadow *sql.Shadow, shard sql.Shard, c *audit.Comparison) error {
 	total := (c.Report.Posts.Compared + c.Report.Hours.Compared) / int64(shard.Count())

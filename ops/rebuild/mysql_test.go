@@ -29,7 +29,7 @@ func likesIn(t *testing.T, db *sqlx.DB) (n int64) {
 	return n
 }
 
-func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
+func TestRebuildsMySQLFromTheStateTable(t *testing.T) {
 	t.Parallel()
 	w, db := newCounted(t)
 	result := w.mustRun(MySQL)
@@ -48,20 +48,20 @@ func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
 }
 
 // Positions are valid in one like-updates only; in another they would refer to other updates.
-func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
+func TestRebuildRejectsAStateTableOfOtherTopics(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		damage damage
 		says   string
 	}{
-		"another like-updates": {ofOtherUpdates, "the state table of partition 1 belongs to another like-updates " +
-			"than is there now; stop the processors and run `kudos rebuild --updates`"},
-		"another cluster":  {ofAnotherCluster, "partition 1 of the state table is of cluster another"},
+		"another like-updates": {ofOtherUpdates, "the state table of partition 1 belongs to a like-updates topic " +
+			"that is not the current one; stop the processors and run `kudos rebuild --updates`"},
+		"another cluster":  {ofAnotherCluster, "partition 1 of the state table belongs to cluster another"},
 		"other partitions": {of8Partitions, "with 8 partitions"},
-		"a state table that is lost": {func(w *world) { w.forget(schema.TopicState, damaged, -1) },
+		"a lost state table": {func(w *world) { w.forget(schema.TopicState, damaged, -1) },
 			"partition 1 of the state table has no progress record"},
-		"another layout":       {ofAnotherLayout, "a repartition has begun and ended while the state table was read"},
-		"reactions are moving": {isMoving, errMoving.Error()},
+		"another layout":          {ofAnotherLayout, "a repartition ran while the state table was read"},
+		"reactions are migrating": {isMigrating, errMigrating.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
 			w.asked = func() { asked = true }
 			result, err := w.run(MySQL)
 			require.ErrorContains(t, err, c.says)
-			require.False(t, asked, "nothing to agree to")
+			require.False(t, asked, "there is nothing to confirm")
 			require.False(t, result.Swapped)
 			require.Equal(t, int64(77), likesIn(t, db))
 		})
@@ -79,13 +79,13 @@ func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
 }
 
 // A rebuild takes long: like-updates may have been recreated by the time the tables are filled.
-func TestUpdatesCreatedAgainWhileMySQLIsMade(t *testing.T) {
+func TestUpdatesRecreatedWhileMySQLIsRebuilt(t *testing.T) {
 	t.Parallel()
 	w, db := newCounted(t)
 	w.asked = w.recreateUpdates
 	result, err := w.run(MySQL)
 	require.ErrorContains(t, err,
-		"like-updates was deleted and created again meanwhile; nothing was changed in MySQL")
+		"like-updates was deleted and recreated meanwhile; nothing was changed in MySQL")
 	require.False(t, result.Swapped)
 	require.Equal(t, int64(77), likesIn(t, db))
 }

@@ -15,28 +15,25 @@ import (
 // job is the work on one partition in Kafka.
 type job struct {
 	partition int32
-	// empty means that like-updates has no committed record of the partition. Otherwise its records stay, and must
-	// match the state table.
-	empty bool
-	// until is the offset of likes up to which events were folded, for a state table rebuilt from events.
-	until  int64
+	// empty: like-updates has no committed record of the partition; otherwise they must match the state table.
+	empty  bool
+	until  int64 // offset of likes up to which events were folded, for a state table rebuilt from events
 	events bool
-	// other says how the committed offset differs from the state table; nil if it does not.
-	other *table.Disagreement
+	other  *table.Disagreement // how the committed offset differs from the state table; nil if it does not
 }
 
 func (j job) String() string {
 	what := fmt.Sprintf("partition %d: ", j.partition)
 	if j.events {
-		what += fmt.Sprintf("the state table is made anew from %s up to offset %d; ", schema.TopicLikes, j.until)
+		what += fmt.Sprintf("the state table is rebuilt from %s up to offset %d; ", schema.TopicLikes, j.until)
 	}
 	if j.other != nil {
-		what += j.other.Why + "; events are folded from where the state table stands; "
+		what += j.other.Why + "; the fold resumes at the offset of the state table; "
 	}
 	if j.empty {
-		return what + schema.TopicUpdates + " is empty, and made anew from the state table"
+		return what + schema.TopicUpdates + " is empty and is rebuilt from the state table"
 	}
-	return what + schema.TopicUpdates + " has updates, and stays as it is if they belong to the state table"
+	return what + schema.TopicUpdates + " has updates and is left unchanged if they belong to the state table"
 }
 
 // plan compares the current state with the goal, and changes nothing.
@@ -68,9 +65,8 @@ func (b *rebuild) plan(ctx context.Context) ([]job, error) {
 	return jobs, nil
 }
 
-// planUpdates finds whether the committed offset differs from the state table. A rebuilt like-updates starts from the
-// state table's position, and the committed offset is set to match. This resolves disagreements that likes alone cannot
-// explain.
+// planUpdates finds whether the committed offset differs from the state table. A rebuilt like-updates starts from that
+// table's position, and the committed offset is set to match. This resolves disagreements that likes cannot explain.
 func (b *rebuild) planUpdates(ctx context.Context, j *job) error {
 	p, err := table.LastProgress(ctx, b.cl, j.partition)
 	if err != nil || p == nil { // do reports it
@@ -80,8 +76,8 @@ func (b *rebuild) planUpdates(ctx context.Context, j *job) error {
 	return err
 }
 
-// errMoving: reactions must have migrated before anything is rebuilt from the state table.
-var errMoving = errors.New("a repartition has not ended; finish it first: " + table.ActionRepartition)
+// errMigrating: reactions must have migrated before anything is rebuilt from the state table.
+var errMigrating = errors.New("a repartition has not ended; finish it first: " + table.ActionRepartition)
 
 // checkTable rejects a state table from which the fold cannot continue.
 func (b *rebuild) checkTable(p *schema.Progress, partition int32) error {
@@ -89,11 +85,11 @@ func (b *rebuild) checkTable(p *schema.Progress, partition int32) error {
 	case p == nil:
 		return fmt.Errorf("partition %d of the state table has no progress record; run `kudos topics apply`, "+
 			"or, if the state table was lost, `kudos rebuild --from-events`", partition)
-	case p.Moving:
-		return errMoving
+	case p.Migrating:
+		return errMigrating
 	case p.ClusterID != b.topics.ClusterID, p.Partitions != b.partitions(),
 		p.StateID != b.topics.ByName[schema.TopicState].ID:
-		return fmt.Errorf("partition %d of the state table was made for other topics than there are "+
+		return fmt.Errorf("partition %d of the state table was written for other topics than the current ones "+
 			"(cluster %s, %d partitions); restore those", partition, p.ClusterID, p.Partitions)
 	}
 	return nil
@@ -105,7 +101,7 @@ func (b *rebuild) checkSource(p *schema.Progress, partition int32) error {
 		return err
 	}
 	if p.SourceID != b.topics.ByName[schema.TopicLikes].ID {
-		return fmt.Errorf("%s was deleted and created again since partition %d was folded; "+
+		return fmt.Errorf("%s was deleted and recreated since partition %d was folded; "+
 			"restore it, or start over in empty topics (`kudos topics apply`)", schema.TopicLikes, partition)
 	}
 	return nil
@@ -121,7 +117,7 @@ func (b *rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partit
 }
 
 func disagree(d *table.Disagreement) error {
-	return fmt.Errorf("%s; what helps: %s", d.Why, d.Remedy)
+	return fmt.Errorf("%s; to fix this: %s", d.Why, d.Action)
 }
 
 func (b *rebuild) do(ctx context.Context, j job) (err error) {
@@ -132,7 +128,7 @@ func (b *rebuild) do(ctx context.Context, j job) (err error) {
 	defer w.close()
 	dir, err := os.MkdirTemp(b.opts.Audit.TempDir, "kudos-rebuild-")
 	if err != nil {
-		return fmt.Errorf("folder for temporary files: %w", err)
+		return fmt.Errorf("creating a directory for temporary files: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	table, err := audit.NewTable(dir, j.partition, b.log)
@@ -169,18 +165,17 @@ func (b *rebuild) readTable(ctx context.Context, table *audit.Table, partition i
 	return table.Read(ctx, b.cl, 0, phase.Add)
 }
 
-// leave checks a partition of like-updates that has updates already: they must match the state table, for example after
-// an earlier run.
+// leave checks a partition of like-updates that has updates, as after an earlier run: they must match the state table.
 func (b *rebuild) leave(ctx context.Context, p *schema.Progress, partition int32) error {
 	if err := b.checkCommitted(ctx, p, partition); err != nil {
 		return err
 	}
 	if p.UpdatesID != b.topics.ByName[schema.TopicUpdates].ID {
-		return fmt.Errorf("%s/%d has updates that are not of this state table; "+
-			"delete the topic, run `kudos topics apply`, and then this again", schema.TopicUpdates, partition)
+		return fmt.Errorf("%s/%d has updates that do not belong to this state table; "+
+			"delete the topic, run `kudos topics apply`, then run this again", schema.TopicUpdates, partition)
 	}
 	if _, err := audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
 		return fmt.Errorf("%w (first delete the topic and run `kudos topics apply`)", err)
 	}
-	return b.say("partition %d: %s is that of the state table; left as it is", partition, schema.TopicUpdates)
+	return b.say("partition %d: %s belongs to the state table; left unchanged", partition, schema.TopicUpdates)
 }

@@ -30,30 +30,22 @@ import (
 type Depth int
 
 const (
-	// MySQL rebuilds MySQL from the state table.
-	MySQL Depth = iota
-	// Updates rebuilds like-updates first.
-	Updates
-	// Events rebuilds the state table from likes, then like-updates and MySQL.
-	Events
+	MySQL   Depth = iota // rebuilds MySQL from the state table
+	Updates              // rebuilds like-updates first
+	Events               // rebuilds the state table from likes, then like-updates and MySQL
 	// Loss rebuilds nothing. Where the fold's next events are gone from likes, the fold continues with those left.
 	Loss
-	// Offsets rebuilds nothing. It commits the offset in the state table again where only the offset of the fold's
-	// group is wrong.
+	// Offsets rebuilds nothing. It commits the state table's offset again where only that of the fold's group is wrong.
 	Offsets
 )
 
 // Options of a rebuild.
 type Options struct {
-	Depth Depth
-	// Audit configures how differences to the current data are found and shown.
-	Audit audit.Options
-	// UserBuckets apply if the state table, which normally has them, was lost.
-	UserBuckets schema.UserBuckets
-	// DryRun changes nothing.
-	DryRun bool
-	// DropOld drops the replaced tables instead of keeping them under other names.
-	DropOld bool
+	Depth       Depth
+	Audit       audit.Options      // how differences to the current data are found and shown
+	UserBuckets schema.UserBuckets // used if the state table, which normally has them, was lost
+	DryRun      bool               // change nothing
+	DropOld     bool               // drop the replaced tables instead of keeping them under other names
 	// TransactionTimeout is how long Kafka keeps the single transaction of a partition open. It must not exceed the
 	// broker's transaction.max.timeout.ms.
 	TransactionTimeout time.Duration
@@ -74,33 +66,28 @@ func (o Options) Validate() error {
 		err = errors.Join(err, errors.New("a rebuild needs a deep comparison"))
 	}
 	if o.TransactionTimeout < time.Second {
-		err = errors.Join(err, errors.New("transaction_timeout: at least 1s"))
+		err = errors.Join(err, errors.New("transaction_timeout must be at least 1s"))
 	}
 	return err
 }
 
 // Person is the operator who runs the rebuild.
 type Person interface {
-	// Say prints what is planned, found or done, as one line.
-	Say(line string) error
-	// Show shows how MySQL differs from what it will become.
-	Show(r *audit.Report) error
-	// Agree asks for confirmation; false ends the rebuild without an error.
-	Agree(question string) (bool, error)
+	Say(line string) error               // prints what is planned, found or done, as one line
+	Show(r *audit.Report) error          // shows how MySQL differs from what it will become
+	Agree(question string) (bool, error) // asks for confirmation; false ends the rebuild without an error
 }
 
 // Result is the outcome of a rebuild.
 type Result struct {
-	// Report is how MySQL differed before.
-	Report *audit.Report `json:"report"`
+	Report *audit.Report `json:"report"` // how MySQL differed before
 	// Updates and State are the numbers of records written to Kafka; partitions left alone are not included.
 	Updates int64 `json:"updates"`
 	State   int64 `json:"state"`
 	// Posts and Hours are the rows in the new tables.
-	Posts int64 `json:"posts"`
-	Hours int64 `json:"hours"`
-	// Swapped means that the new tables are in use.
-	Swapped bool    `json:"swapped"`
+	Posts   int64   `json:"posts"`
+	Hours   int64   `json:"hours"`
+	Swapped bool    `json:"swapped"` // the new tables are in use
 	Seconds float64 `json:"seconds"`
 }
 
@@ -183,7 +170,7 @@ func (b *rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	if b.opts.DryRun {
 		return false, b.person.Say("dry run: nothing was changed")
 	}
-	agreed, err = b.person.Agree("Write this to Kafka, and then make MySQL anew to agree with it?")
+	agreed, err = b.person.Agree("Write this to Kafka, and then rebuild MySQL to match?")
 	if err != nil || !agreed {
 		return false, err
 	}

@@ -57,10 +57,9 @@ type loss struct {
 	partition int32
 	p         *schema.Progress
 	// next is the offset in likes at which to continue. If why is empty, nothing is lost.
-	next int64
-	why  string
-	// other is what is wrong with the committed offset; it is corrected along with a loss.
-	other *table.Disagreement
+	next  int64
+	why   string
+	other *table.Disagreement // what is wrong with the committed offset; it is corrected along with a loss
 }
 
 func (l loss) String() string {
@@ -70,7 +69,7 @@ func (l loss) String() string {
 	case l.why == "":
 		return fmt.Sprintf("partition %d: nothing is lost", l.partition)
 	}
-	return fmt.Sprintf("partition %d: %s; it goes on at offset %d", l.partition, l.why, l.next)
+	return fmt.Sprintf("partition %d: %s; it continues at offset %d", l.partition, l.why, l.next)
 }
 
 // acceptLoss makes the fold continue with the events that likes still has, where its next ones are gone. What was
@@ -80,7 +79,7 @@ func (b *rebuild) acceptLoss(ctx context.Context) error {
 		l, err := b.findLoss(ctx, partition)
 		return l.String(), l.why != "", err
 	}
-	question := "Give up the events that are gone, and go on with those that follow?"
+	question := "Give up the events that are lost, and continue with those that follow?"
 	return b.repair(ctx, question, find, func(w *writer) error {
 		l, err := b.findLoss(ctx, w.partition)
 		if err != nil || l.why == "" {
@@ -113,8 +112,8 @@ func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err er
 	l.partition, l.p = partition, p
 	if p.SourceID != b.topics.ByName[schema.TopicLikes].ID {
 		l.next, _, err = kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
-		l.why = fmt.Sprintf("likes was deleted and created again, "+
-			"and what the earlier one had from offset %d on is gone", p.NextOffset)
+		l.why = fmt.Sprintf("likes was deleted and recreated, "+
+			"and the events of the earlier topic from offset %d on are lost", p.NextOffset)
 		return l, err
 	}
 	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
@@ -151,8 +150,8 @@ func (b *rebuild) findGone(
 		}
 	}
 	if p.NextOffset > end {
-		return max(start, end), fmt.Sprintf("offsets %d to %d were folded, "+
-			"and then cut off by an unclean leader election; others may have their place", end, p.NextOffset-1), nil
+		return max(start, end), fmt.Sprintf("offsets %d to %d were folded, and then truncated by an "+
+			"unclean leader election; other events may have these offsets now", end, p.NextOffset-1), nil
 	}
 	return 0, "", nil
 }
@@ -163,12 +162,12 @@ func (b *rebuild) commitOffsets(ctx context.Context) error {
 	find := func(partition int32) (says string, wrong bool, err error) {
 		l, err := b.findOffset(ctx, partition)
 		if err != nil || l.other == nil {
-			return fmt.Sprintf("partition %d: the committed offset is right", partition), false, err
+			return fmt.Sprintf("partition %d: the committed offset is correct", partition), false, err
 		}
 		says = fmt.Sprintf("partition %d: %s; offset %d is committed again", partition, l.other.Why, l.p.NextOffset)
 		return says, true, nil
 	}
-	question := "Commit the offsets that the state table stands at for group " + schema.GroupFold + "?"
+	question := "Commit the offsets of the state table for group " + schema.GroupFold + "?"
 	return b.repair(ctx, question, find, func(w *writer) error {
 		l, err := b.findOffset(ctx, w.partition)
 		if err != nil || l.other == nil {
@@ -179,8 +178,7 @@ func (b *rebuild) commitOffsets(ctx context.Context) error {
 	})
 }
 
-// findOffset finds a wrong committed offset. It is findLoss, but rejects everything that committing the offset would
-// not correct.
+// findOffset finds a wrong committed offset. It is findLoss, but rejects what committing it would not correct.
 func (b *rebuild) findOffset(ctx context.Context, partition int32) (loss, error) {
 	l, err := b.findLoss(ctx, partition)
 	switch {
@@ -189,7 +187,7 @@ func (b *rebuild) findOffset(ctx context.Context, partition int32) (loss, error)
 	case l.other != nil && !l.other.OffsetOnly:
 		return l, disagree(l.other)
 	case l.why != "" && (l.other != nil || l.p.SourceID != b.topics.ByName[schema.TopicLikes].ID):
-		return l, fmt.Errorf("partition %d: %s; run `kudos rebuild --accept-loss`, which sets the offset, too",
+		return l, fmt.Errorf("partition %d: %s; run `kudos rebuild --accept-loss`, which also sets the offset",
 			partition, l.why)
 	}
 	return l, nil

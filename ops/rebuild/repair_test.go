@@ -10,11 +10,11 @@ import (
 	"kudos/schema"
 )
 
-func TestLossIsFound(t *testing.T) {
+func TestDataLossIsFound(t *testing.T) {
 	t.Parallel()
 	const (
-		cutOff  = "offsets 10 to 11 were folded, and then cut off by an unclean leader election"
-		another = "likes was deleted and created again, and what the earlier one had from offset 6 on is gone"
+		cutOff  = "offsets 10 to 11 were folded, and then truncated by an unclean leader election"
+		another = "likes was deleted and recreated, and the events of the earlier topic from offset 6 on are lost"
 	)
 	for name, c := range map[string]struct {
 		standing
@@ -28,11 +28,11 @@ func TestLossIsFound(t *testing.T) {
 		"folded events are gone":       {standing{6, 6, 6}, lose(6), 0, ""},
 		"the next events are gone": {standing{6, 6, 6}, lose(8), 8,
 			"offsets 6 to 7 were deleted before they were folded"},
-		"folded events were cut off":      {standing{12, 12, 12}, nothing, 10, cutOff},
-		"cut off, and the epoch is known": {standing{12, 12, 12}, knowsItsEpoch, 10, cutOff},
-		"all that was folded was cut off": {standing{6, 6, 6}, both(knowsItsEpoch, (*world).epochsEndAt0), 0,
-			"offsets 0 to 5 were folded, and then cut off by an unclean leader election"},
-		"of another likes": {standing{6, 9, 6}, ofAnotherLikes, 0, another},
+		"folded events were truncated":      {standing{12, 12, 12}, nothing, 10, cutOff},
+		"truncated, and the epoch is known": {standing{12, 12, 12}, knowsItsEpoch, 10, cutOff},
+		"all folded events were truncated": {standing{6, 6, 6}, both(knowsItsEpoch, (*world).epochsEndAt0), 0,
+			"offsets 0 to 5 were folded, and then truncated by an unclean leader election"},
+		"another topic likes": {standing{6, 9, 6}, ofAnotherLikes, 0, another},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,7 @@ func TestLossIsAccepted(t *testing.T) {
 	w.mustRun(Loss)
 	require.Contains(t, w.said, "partition 0: nothing is lost")
 	require.Contains(t, w.said,
-		"partition 1: offsets 6 to 7 were deleted before they were folded; it goes on at offset 8")
+		"partition 1: offsets 6 to 7 were deleted before they were folded; it continues at offset 8")
 	want.NextOffset, want.NextSeq, want.LeaderEpoch = 8, 2, -1
 	require.Equal(t, want, w.progress())
 	require.Equal(t, int64(8), w.committed())
@@ -68,44 +68,43 @@ func TestLossIsAccepted(t *testing.T) {
 	require.Equal(t, int64(8), last.SourceOffset)
 	w.mustRun(Loss)
 	require.Contains(t, w.said, "partition 1: nothing is lost")
-	require.Equal(t, want, w.progress(), "the second time there is nothing to do")
+	require.Equal(t, want, w.progress(), "the second run does nothing")
 }
 
-// Only the committed offset is wrong: it is set to that of the progress record, whatever likes still has, and nothing
-// else changes.
+// Only the committed offset is wrong: it becomes the progress record's, whatever likes still has; nothing else changes.
 func TestOffsetsAreCommittedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		committed int64
 		damage    damage
 	}{
-		"set back":                        {2, nothing},
-		"set ahead":                       {9, nothing},
-		"set back, likes has lost events": {2, both(lose(4), loseElsewhere(9))},
-		"set back, nothing before":        {2, lose(6)},
-		"set back, repartitioned":         {2, ofAnotherLayout},
-		"set back, old and repartitioned": {0, both(lose(5), ofAnotherLayout)},
+		"rewound":                        {2, nothing},
+		"advanced":                       {9, nothing},
+		"rewound, likes has lost events": {2, both(lose(4), loseElsewhere(9))},
+		"rewound, nothing before":        {2, lose(6)},
+		"rewound, repartitioned":         {2, ofAnotherLayout},
+		"rewound, old and repartitioned": {0, both(lose(5), ofAnotherLayout)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newStanding(t, standing{6, c.committed, 6}, both(numbered(1), knowsItsEpoch, c.damage))
 			before, wrong, ends := w.progress(), w.committed(), w.written()
 			w.mustRun(Offsets, func(o *Options) { o.DryRun = true })
-			w.requireSaid("partition 1: the state table stands at offset 6 of likes/1",
+			w.requireSaid("partition 1: the state table is at offset 6 of likes/1",
 				"offset 6 is committed again", "dry run")
 			require.Equal(t, wrong, w.committed())
 			require.Equal(t, ends, w.written())
 
 			w.mustRun(Offsets)
-			w.requireSaid("partition 0: the committed offset is right")
+			w.requireSaid("partition 0: the committed offset is correct")
 			require.Equal(t, int64(6), w.committed())
 			require.Equal(t, before, w.progress())
 			require.Equal(t, ends[1], w.written()[1], "like-updates")
 
 			ends = w.written()
 			w.mustRun(Offsets)
-			w.requireSaid("partition 1: the committed offset is right")
-			require.Equal(t, ends, w.written(), "the second time there is nothing to do")
+			w.requireSaid("partition 1: the committed offset is correct")
+			require.Equal(t, ends, w.written(), "the second run does nothing")
 		})
 	}
 }
@@ -141,7 +140,7 @@ func TestOffsetsAreCommittedUnderTheFence(t *testing.T) {
 }
 
 // If several things are wrong, each can be repaired without waiting for the others.
-func TestOffsetsBesideOtherDamage(t *testing.T) {
+func TestRebuildOffsetsWithOtherDamage(t *testing.T) {
 	t.Parallel()
 	requireAt := func(w *world, offset int64) {
 		require.Equal(w.t, offset, w.committed())
@@ -157,10 +156,10 @@ func TestOffsetsBesideOtherDamage(t *testing.T) {
 		t.Parallel()
 		w := newStanding(t, standing{6, 2, 6}, numbered(1))
 		w.mustRun(Loss)
-		w.requireSaid("partition 1: nothing is lost, but the state table stands at offset 6", "kudos rebuild --offsets")
+		w.requireSaid("partition 1: nothing is lost, but the state table is at offset 6", "kudos rebuild --offsets")
 		require.Equal(t, int64(2), w.committed())
 	})
-	t.Run("the state table went back", func(t *testing.T) {
+	t.Run("the state table was rewound", func(t *testing.T) {
 		t.Parallel()
 		w := newStanding(t, standing{6, 8, 8}, both(lose(4), loseElsewhere(1)))
 		_, err := w.run(Loss)
@@ -169,21 +168,21 @@ func TestOffsetsBesideOtherDamage(t *testing.T) {
 		require.ErrorContains(t, err, "published up to 8")
 		require.ErrorContains(t, err, "kudos rebuild --updates")
 		_, err = w.run(Events)
-		require.ErrorContains(t, err, "likes/0 begins at offset 1")
-		require.ErrorContains(t, err, "of partition 1, the state table stands at offset 6")
-		require.ErrorContains(t, err, "what helps: stop the processors, delete like-updates")
+		require.ErrorContains(t, err, "likes/0 starts at offset 1")
+		require.ErrorContains(t, err, "in partition 1, the state table is at offset 6")
+		require.ErrorContains(t, err, "to fix this: stop the processors, delete like-updates")
 		w.recreateUpdates()
 		_, err = w.run(Offsets)
-		require.ErrorContains(t, err, "like-updates is not that of the state table")
+		require.ErrorContains(t, err, "like-updates does not belong to the state table")
 		w.runKafka(Updates)
-		w.requireSaid("but the group has committed 8", "events are folded from where the state table stands")
+		w.requireSaid("but the group has committed 8", "the fold resumes at the offset of the state table")
 		requireAt(w, 6)
 	})
-	t.Run("the state table went back to before what likes holds", func(t *testing.T) {
+	t.Run("the state table was rewound to before the start of likes", func(t *testing.T) {
 		t.Parallel()
 		w := newStanding(t, standing{6, 8, 8}, lose(7))
 		_, err := w.run(Loss)
-		require.ErrorContains(t, err, "if offsets 6 to 6 of likes/1 are lost for good")
+		require.ErrorContains(t, err, "if offsets 6 to 6 of likes/1 are permanently lost")
 		w.recreateUpdates()
 		w.mustRun(Loss)
 		w.runKafka(Updates)
@@ -192,22 +191,22 @@ func TestOffsetsBesideOtherDamage(t *testing.T) {
 }
 
 // Damage that a depth does not repair is rejected with an action that works on this cluster, and nothing is written.
-func TestWhatIsRefused(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	t.Parallel()
 	const (
-		another     = "was made for other topics than there are"
-		unknown     = "up to where likes/1 was folded is not known"
+		another     = "was written for other topics than the current ones"
+		unknown     = "the folded offset of likes/1 is unknown"
 		behindEnd   = "likes/1 was folded up to offset 11, but ends at 10"
-		otherLikes  = "was folded from another likes than is there now"
+		otherLikes  = "was folded from a topic likes that is not the current one"
 		otherLayout = "since `kudos topics repartition`"
 		noProgress  = "partition 1 of the state table has no progress record"
-		committed   = "the state table stands at offset 6 of likes/1, but the group has committed 8"
-		wentBack    = "and published up to 8: the state table was lost or went back"
-		torn        = "and published up to 5: Kafka committed a transaction in part, or like-updates went back"
+		committed   = "the state table is at offset 6 of likes/1, but the group has committed 8"
+		wentBack    = "and published up to 8: the state table was lost or rewound"
+		torn        = "and published up to 5: Kafka committed a transaction in part, or like-updates was rewound"
 		fromEvents  = "stop the processors, then: kudos rebuild --from-events"
 		updates     = "stop the processors, delete like-updates, then: kudos topics apply, and kudos rebuild --updates"
-		gone        = "restore the topic latest-like-action-table, or, if offsets 6 to 6 of likes/1 are lost for " +
-			"good: stop the processors, delete like-updates, then: kudos topics apply, kudos rebuild --accept-loss, " +
+		gone        = "restore the topic latest-like-action-table, or, if offsets 6 to 6 of likes/1 are permanently " +
+			"lost: stop the processors, delete like-updates, then: kudos topics apply, kudos rebuild --accept-loss, " +
 			"and kudos rebuild --updates"
 		deleted = "offsets 6 to 6 were deleted before they were folded"
 		loss    = "kudos rebuild --accept-loss"
@@ -215,41 +214,40 @@ func TestWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		depth Depth
 		standing
-		damage damage
-		// says and helps are parts of the error; empty if nothing is wrong.
-		says, helps string
+		damage      damage
+		says, helps string // parts of the error; empty if nothing is wrong
 	}{
-		"nobody tells how far":     {Events, standing{-1, -1, -1}, nothing, unknown, ""},
-		"events are missing":       {Events, standing{11, 11, -1}, nothing, behindEnd, ""},
-		"likes has lost its start": {Events, standing{6, 6, 6}, lose(3), "likes/1 begins at offset 3", ""},
-		"events of another likes":  {Events, standing{6, 6, 6}, ofAnotherLikes, otherLikes, ""},
-		"events, another cluster":  {Events, standing{6, 6, 6}, ofAnotherCluster, otherLikes, ""},
-		"events, repartitioned":    {Events, standing{6, 6, 6}, ofAnotherLayout, otherLayout, ""},
-		"events, moving":           {Events, standing{6, 6, 6}, isMoving, errMoving.Error(), ""},
+		"the folded offset is unknown": {Events, standing{-1, -1, -1}, nothing, unknown, ""},
+		"events are missing":           {Events, standing{11, 11, -1}, nothing, behindEnd, ""},
+		"likes has lost its start":     {Events, standing{6, 6, 6}, lose(3), "likes/1 starts at offset 3", ""},
+		"events of another likes":      {Events, standing{6, 6, 6}, ofAnotherLikes, otherLikes, ""},
+		"events, another cluster":      {Events, standing{6, 6, 6}, ofAnotherCluster, otherLikes, ""},
+		"events, repartitioned":        {Events, standing{6, 6, 6}, ofAnotherLayout, otherLayout, ""},
+		"events, migrating":            {Events, standing{6, 6, 6}, isMigrating, errMigrating.Error(), ""},
 
 		// A state table that was rewound, or belongs to other topics, does not show what is lost.
-		"loss, it went back":            {Loss, standing{6, 8, 8}, nothing, committed, ""},
-		"loss, it went back, and more":  {Loss, standing{6, 8, 8}, lose(7), committed, ""},
-		"loss, the state table is lost": {Loss, standing{-1, 6, 6}, nothing, noProgress, ""},
-		"loss, another cluster":         {Loss, standing{6, 6, 6}, ofAnotherCluster, another, ""},
-		"loss, another state table":     {Loss, standing{6, 6, 6}, ofAnotherTable, another, ""},
-		"loss, other partitions":        {Loss, standing{6, 6, 6}, of8Partitions, another, ""},
-		"loss, moving":                  {Loss, standing{6, 6, 6}, isMoving, errMoving.Error(), ""},
+		"loss, state table rewound":                 {Loss, standing{6, 8, 8}, nothing, committed, ""},
+		"loss, state table rewound, events deleted": {Loss, standing{6, 8, 8}, lose(7), committed, ""},
+		"loss, state table lost":                    {Loss, standing{-1, 6, 6}, nothing, noProgress, ""},
+		"loss, another cluster":                     {Loss, standing{6, 6, 6}, ofAnotherCluster, another, ""},
+		"loss, another state table":                 {Loss, standing{6, 6, 6}, ofAnotherTable, another, ""},
+		"loss, other partitions":                    {Loss, standing{6, 6, 6}, of8Partitions, another, ""},
+		"loss, migrating":                           {Loss, standing{6, 6, 6}, isMigrating, errMigrating.Error(), ""},
 
 		"updates, another state table": {Updates, standing{6, 6, 6}, ofAnotherTable, another, ""},
 		"updates, another likes": {Updates, standing{6, 6, 6}, ofAnotherLikes,
-			"likes was deleted and created again since partition 1 was folded", "start over in empty topics"},
+			"likes was deleted and recreated since partition 1 was folded", "start over in empty topics"},
 
-		"published further":                 {Offsets, standing{6, 8, 8}, nothing, wentBack, fromEvents},
-		"published further, old":            {Offsets, standing{6, 8, 8}, lose(4), wentBack, updates},
-		"published further, old elsewhere":  {Offsets, standing{6, 8, 8}, loseElsewhere(1), wentBack, updates},
-		"published further, repartitioned":  {Offsets, standing{6, 8, 8}, ofAnotherLayout, wentBack, updates},
-		"published further, and it is gone": {Offsets, standing{6, 8, 8}, lose(7), wentBack, gone},
-		"published less":                    {Offsets, standing{6, 5, 5}, numbered(2), torn, fromEvents},
-		"published less, old":               {Offsets, standing{6, 5, 5}, both(numbered(2), lose(1)), torn, updates},
-		"numbered alike, elsewhere":         {Offsets, standing{6, 5, 5}, numbered(1), torn, fromEvents},
-		"the next events are gone":          {Offsets, standing{6, 2, 6}, both(numbered(1), lose(7)), deleted, loss},
-		"nothing is wrong: offsets expire":  {Offsets, standing{6, -1, 6}, numbered(1), "", ""},
+		"published further":                    {Offsets, standing{6, 8, 8}, nothing, wentBack, fromEvents},
+		"published further, old":               {Offsets, standing{6, 8, 8}, lose(4), wentBack, updates},
+		"published further, old elsewhere":     {Offsets, standing{6, 8, 8}, loseElsewhere(1), wentBack, updates},
+		"published further, repartitioned":     {Offsets, standing{6, 8, 8}, ofAnotherLayout, wentBack, updates},
+		"published further, events deleted":    {Offsets, standing{6, 8, 8}, lose(7), wentBack, gone},
+		"published less":                       {Offsets, standing{6, 5, 5}, numbered(2), torn, fromEvents},
+		"published less, old":                  {Offsets, standing{6, 5, 5}, both(numbered(2), lose(1)), torn, updates},
+		"published less, same seq":             {Offsets, standing{6, 5, 5}, numbered(1), torn, fromEvents},
+		"the next events are gone":             {Offsets, standing{6, 2, 6}, both(numbered(1), lose(7)), deleted, loss},
+		"nothing is wrong: the offset expired": {Offsets, standing{6, -1, 6}, numbered(1), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

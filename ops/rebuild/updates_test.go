@@ -12,25 +12,24 @@ import (
 	"kudos/schema"
 )
 
-// Exactly the events that were folded before are folded again: one that was left out would never be counted, because
-// the fold continues after it.
-func TestEventsAreReplayedToWhereTheyWereFolded(t *testing.T) {
+// Exactly the events folded before are folded again: the fold continues after them, so a skipped one would be lost.
+func TestReplayStopsAtTheFoldedOffset(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		standing
 		until int64
 	}{
-		"all agree":                                   {standing{6, 6, 6}, 6},
-		"published decides, where it is less":         {standing{8, 7, 5}, 5},
-		"published decides, where it is more":         {standing{4, 5, 9}, 9},
-		"nothing published, the offset is ahead":      {standing{4, 7, -1}, 7},
-		"nothing published, the state table is ahead": {standing{7, 4, -1}, 7},
-		"nothing published, no committed offset":      {standing{5, -1, -1}, 5},
-		"nothing published, the state table is lost":  {standing{-1, 5, -1}, 5},
-		"published, all else is lost":                 {standing{-1, -1, 3}, 3},
-		"up to the end":                               {standing{10, 10, 10}, 10},
-		"nothing published, the offset is at the end": {standing{2, 10, -1}, 10},
-		"nothing published, nothing folded":           {standing{0, 0, -1}, 0},
+		"all agree": {standing{6, 6, 6}, 6},
+		"the published offset decides if it is lower":  {standing{8, 7, 5}, 5},
+		"the published offset decides if it is higher": {standing{4, 5, 9}, 9},
+		"nothing published, the offset is ahead":       {standing{4, 7, -1}, 7},
+		"nothing published, the state table is ahead":  {standing{7, 4, -1}, 7},
+		"nothing published, no committed offset":       {standing{5, -1, -1}, 5},
+		"nothing published, the state table is lost":   {standing{-1, 5, -1}, 5},
+		"published, everything else is lost":           {standing{-1, -1, 3}, 3},
+		"up to the end":                                {standing{10, 10, 10}, 10},
+		"nothing published, the offset is at the end":  {standing{2, 10, -1}, 10},
+		"nothing published, nothing folded":            {standing{0, 0, -1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,12 +45,12 @@ func TestEventsAreReplayedToWhereTheyWereFolded(t *testing.T) {
 }
 
 // From the events down to MySQL: as many as were folded, whichever source says so.
-func TestAllIsMadeFromTheEvents(t *testing.T) {
+func TestRebuildsEverythingFromEvents(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]standing{
-		"the state table is lost":      {-1, 7, -1},
-		"the state table went back":    {2, 7, -1},
-		"the group's offset went back": {7, 2, -1},
+		"the state table is lost":        {-1, 7, -1},
+		"the state table was rewound":    {2, 7, -1},
+		"the group's offset was rewound": {7, 2, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +64,7 @@ func TestAllIsMadeFromTheEvents(t *testing.T) {
 			require.Equal(t, int64(7), w.committed())
 			require.Contains(t, w.out.String(), "rebuild: folding the events of partition 1: 7 offsets")
 			w.in = 0
-			require.Equal(t, int32(-1), w.progress().LeaderEpoch, "no event was folded: none has an epoch")
+			require.Equal(t, int32(-1), w.progress().LeaderEpoch, "no event was folded, so there is no epoch")
 		})
 	}
 }
@@ -110,17 +109,16 @@ func reaction(post, user uint64, reaction schema.Reaction, minute int64) *kgo.Re
 	return devtest.PairRecord(damaged, post, user, pair)
 }
 
-// TestUpdatesAreMadeFromThePairs: each delta is the sum of the pairs in its cell, and wrong stored counts are
-// corrected.
-func TestUpdatesAreMadeFromThePairs(t *testing.T) {
+// TestRebuildsUpdatesFromReactions: each delta is the sum of its cell's pairs, and wrong stored counts are corrected.
+func TestRebuildsUpdatesFromReactions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		stored schema.Counts
 		said   string
 		counts int // number of counts records written
 	}{
-		"as stored":    {schema.Counts{Likes: 3, Dislikes: 2}, "partition 1: 3 updates and 1 state records written", 0},
-		"stored wrong": {schema.Counts{Likes: 9}, "partition 1: 3 updates and 2 state records written", 1},
+		"correct": {schema.Counts{Likes: 3, Dislikes: 2}, "partition 1: 3 updates and 1 state records written", 0},
+		"wrong":   {schema.Counts{Likes: 9}, "partition 1: 3 updates and 2 state records written", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +132,7 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 				devtest.CountsRecord(damaged, other, schema.Counts{Likes: 1}))
 			w.runKafka(Updates)
 			updates := w.updates()
-			require.Len(t, updates, 3, "with the progress record")
+			require.Len(t, updates, 3, "including the progress record")
 			require.Equal(t, []schema.Update{{
 				Counts: schema.Counts{Likes: 3, Dislikes: 2},
 				Deltas: []schema.Delta{
@@ -146,7 +144,7 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 				Deltas: []schema.Delta{{Region: us, Minute: 99, Likes: 1}},
 			}}, updates[:2])
 			require.Contains(t, w.said, c.said)
-			repaired := "partition 1: the state table's counts of 1 posts were not those of their pairs; set right"
+			repaired := "partition 1: the state table's counts of 1 posts differed from their reactions; corrected"
 			if c.counts > 0 {
 				require.Contains(t, w.said, repaired)
 			} else {
@@ -170,7 +168,7 @@ func TestUpdatesOfAPostWithManyCells(t *testing.T) {
 	w.Write(records...)
 	w.runKafka(Updates)
 	updates := w.updates()
-	require.Len(t, updates, 3, "with the progress record")
+	require.Len(t, updates, 3, "including the progress record")
 	require.Len(t, updates[0].Deltas, schema.MaxDeltas)
 	last := schema.Delta{Region: us, Minute: cells - 1, Likes: 1}
 	require.Equal(t, []schema.Delta{last}, updates[1].Deltas)

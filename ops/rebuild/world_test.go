@@ -26,8 +26,7 @@ import (
 
 const (
 	partitions = 2
-	// damaged is the partition that these tests write to.
-	damaged = 1
+	damaged    = 1 // the partition that these tests write to
 )
 
 func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
@@ -89,8 +88,7 @@ func (w *world) rebuild(depth Depth) *rebuild {
 	return b
 }
 
-// rebuilding lets one test rebuild at a time: a rebuild locks the whole database server, which all tests share.
-var rebuilding sync.Mutex
+var rebuilding sync.Mutex // one test at a time: a rebuild locks the whole database server, which all tests share
 
 func (w *world) run(depth Depth, change ...func(*Options)) (*Result, error) {
 	rebuilding.Lock()
@@ -108,7 +106,7 @@ func (w *world) mustRun(depth Depth, change ...func(*Options)) *Result {
 // runKafka runs a rebuild that does its work in Kafka and then cannot reach MySQL.
 func (w *world) runKafka(depth Depth) {
 	_, err := w.run(depth)
-	require.ErrorContains(w.t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
+	require.ErrorContains(w.t, err, "127.0.0.1:1", "MySQL fails after the work in Kafka is done")
 }
 
 // thePost, the post of these tests, is in the damaged partition.
@@ -262,6 +260,6 @@ var (
 	ofOtherUpdates   = changed(func(p *schema.Progress) { p.UpdatesID[0]++ })
 	of8Partitions    = changed(func(p *schema.Progress) { p.Partitions = 8 })
 	ofAnotherLayout  = changed(func(p *schema.Progress) { p.Layouts = 1 })
-	isMoving         = changed(func(p *schema.Progress) { p.Moving, p.Layouts = true, 1 })
+	isMigrating      = changed(func(p *schema.Progress) { p.Migrating, p.Layouts = true, 1 })
 	knowsItsEpoch    = changed(func(p *schema.Progress) { p.LeaderEpoch = 0 })
 )

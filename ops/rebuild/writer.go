@@ -50,9 +50,9 @@ func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	switch {
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
 		return nil, fmt.Errorf("transactional id %s: the brokers' transaction.max.timeout.ms is below %s; "+
-			"give a shorter --transaction-timeout, in which a partition can be written: %w", id, timeout, err)
+			"use a shorter --transaction-timeout, in which a partition can be written: %w", id, timeout, err)
 	case err != nil:
-		return nil, fmt.Errorf("initialising transactional id %s: %w", id, err)
+		return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
 	}
 	return &writer{b: b, cl: cl, partition: partition, cells: audit.Cells{}, last: map[string]*kgo.Record{}}, nil
 }
@@ -79,10 +79,10 @@ func (w *writer) failure() error {
 	case err == nil:
 		return nil
 	case errors.Is(*err, kerr.ProducerFenced), errors.Is(*err, kerr.InvalidProducerEpoch):
-		return fmt.Errorf("writing partition %d anew: a processor was started and has taken the partition over, "+
+		return fmt.Errorf("rewriting partition %d: a processor was started and has taken the partition over, "+
 			"nothing was changed; stop it and run this again: %w", w.partition, *err)
 	}
-	return fmt.Errorf("writing partition %d anew: %w", w.partition, *err)
+	return fmt.Errorf("rewriting partition %d: %w", w.partition, *err)
 }
 
 // publish writes the updates that lead to the table, from sequence number 0, and the matching progress record, and
@@ -118,7 +118,7 @@ func (w *writer) publish(ctx context.Context, table *audit.Table) error {
 		return err
 	}
 	if repaired > 0 {
-		return w.b.say("partition %d: the state table's counts of %d posts were not those of their pairs; set right",
+		return w.b.say("partition %d: the state table's counts of %d posts differed from their reactions; corrected",
 			w.partition, repaired)
 	}
 	return nil
@@ -160,7 +160,7 @@ func (w *writer) commit(ctx context.Context) error {
 		return err
 	}
 	if err := w.cl.Flush(ctx); err != nil {
-		return fmt.Errorf("writing partition %d anew: %w", w.partition, err)
+		return fmt.Errorf("rewriting partition %d: %w", w.partition, err)
 	}
 	if err := w.failure(); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (w *writer) commit(ctx context.Context) error {
 		return fmt.Errorf("committing the offset of partition %d: %w", w.partition, err)
 	}
 	if err := kafka.CommitTransaction(ctx, w.cl, schema.TopicState, w.partition); err != nil {
-		return fmt.Errorf("committing partition %d, which may have been done or not; "+
-			"run this again, which finds out: %w", w.partition, err)
+		return fmt.Errorf("committing partition %d: the outcome is unknown; "+
+			"run this again to resolve it: %w", w.partition, err)
 	}
 	for topic, rec := range w.last {
 		if err := await.Visible(ctx, w.cl, topic, w.partition, rec.Offset); err != nil {

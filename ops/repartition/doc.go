@@ -1,5 +1,4 @@
-// Package repartition migrates reactions to another partition layout: more partitions, or other user buckets (`kudos
-// topics repartition`).
+// Package repartition gives reactions a layout of more partitions or other user buckets (`kudos topics repartition`).
 //
 //	lock ──► grow ──► MySQL ──► move, move, … ──► unlock
 //
@@ -8,7 +7,6 @@
 // between lock and unlock nobody folds, and afterward everybody folds by the layout in the record. Likes are accepted
 // all the while; those in a different partition than their reaction are forwarded as usual.
 //
-// A move is one Kafka transaction over the old and the new partitions: reactions and counts leave one and appear in the
-// other atomically, together with the updates that announce it. A run can be stopped at any point; the next run moves
-// what is left.
+// A move is one Kafka transaction over old and new partitions: reactions and counts leave one and appear in the other
+// atomically, with the updates that announce it. A run can be stopped at any point; the next moves what is left.
 package repartition

@@ -20,15 +20,14 @@ func (r *repartition) lock(ctx context.Context) error {
 	defer phase.End()
 	return r.each(ctx, int32(len(r.progress)), func(ctx context.Context, partition int32) error {
 		defer phase.Add(1)
-		if now := r.progress[partition]; now == nil || now.Moving {
+		if now := r.progress[partition]; now == nil || now.Migrating {
 			return nil
 		}
 		return kafka.RetryTakenOver(ctx, func() error { return r.lockOnce(ctx, partition) })
 	})
 }
 
-// lockOnce uses the partition's transactional id. That fences the processor that folds it, and makes all that it has
-// committed readable.
+// lockOnce uses the partition's transactional id, which fences its processor and makes all commits readable.
 func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	t, err := r.begin(ctx, schema.FoldTransactionalID(partition))
 	if err != nil {
@@ -41,13 +40,13 @@ func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 		return err
 	case p == nil:
 		return fmt.Errorf("partition %d of the state table has lost its progress record", partition)
-	case p.Moving:
+	case p.Migrating:
 		return nil
 	}
 	if err := r.belongs(partition, p); err != nil {
 		return err
 	}
-	p.Partitions, p.UserBuckets, p.Layouts, p.Moving = r.layout.Partitions, r.layout.UserBuckets(), r.layouts, true
+	p.Partitions, p.UserBuckets, p.Layouts, p.Migrating = r.layout.Partitions, r.layout.UserBuckets(), r.layouts, true
 	t.progress(partition, p)
 	sent, err := t.commit(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (r *repartition) grow(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("adding partitions to topic %s: %w", name, err)
 			}
-			if err := r.say("topic %s: %d partitions, of %d", name, want, have); err != nil {
+			if err := r.say("topic %s: %d partitions, was %d", name, want, have); err != nil {
 				return err
 			}
 		}
@@ -90,7 +89,7 @@ func (r *repartition) addProgress(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		what := fmt.Sprintf("the first record of partition %d to be seen", partition)
+		what := fmt.Sprintf("the first record of partition %d to become visible", partition)
 		return await.Until(ctx, what, func(ctx context.Context) (bool, error) {
 			first, err := table.LastProgress(ctx, r.cl, partition)
 			return first != nil, err

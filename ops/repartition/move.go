@@ -39,8 +39,8 @@ func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, er
 		if err != nil {
 			return nil, fmt.Errorf("partition %d: %w", p, err)
 		}
-		if !ok || !progress.Moving || !r.isTarget(&progress) {
-			return nil, fmt.Errorf("partition %d of the state table is not locked for this: "+
+		if !ok || !progress.Migrating || !r.isTarget(&progress) {
+			return nil, fmt.Errorf("partition %d of the state table is not locked for this repartition: "+
 				"something else has written to it", p)
 		}
 		m.progress = append(m.progress, &progress)
@@ -48,8 +48,8 @@ func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, er
 	return m, nil
 }
 
-// moving is the post whose pairs are being read.
-type moving struct {
+// migrating is the post whose pairs are being read.
+type migrating struct {
 	id    uint64
 	stays bool                  // some of its pairs stay
 	to    map[int32]audit.Cells // what the next transaction moves, by target partition
@@ -57,16 +57,16 @@ type moving struct {
 
 // moveFrom moves the reactions in partition from that another partition owns by the new layout.
 func (m *mover) moveFrom(ctx context.Context, from int32) error {
-	post := &moving{to: map[int32]audit.Cells{}}
+	post := &migrating{to: map[int32]audit.Cells{}}
 	err := m.tables.each(from, func(id, user uint64, value []byte) error {
 		if id != post.id {
 			if err := m.addCounts(from, post, false); err != nil {
 				return err
 			}
-			post = &moving{id: id, to: map[int32]audit.Cells{}}
+			post = &migrating{id: id, to: map[int32]audit.Cells{}}
 		}
-		home := m.r.layout.Home(id, user)
-		if home == from {
+		owner := m.r.layout.PartitionOf(id, user)
+		if owner == from {
 			post.stays = true
 			return nil
 		}
@@ -78,7 +78,7 @@ func (m *mover) moveFrom(ctx context.Context, from int32) error {
 				return err
 			}
 		}
-		return m.addPair(from, home, post, user, value)
+		return m.addPair(from, owner, post, user, value)
 	})
 	if err == nil {
 		err = m.addCounts(from, post, false)
@@ -90,9 +90,8 @@ func (m *mover) moveFrom(ctx context.Context, from int32) error {
 }
 
 // addPair adds a pair to the next transaction. Its offset becomes -1: in the new partition every event is later in the
-// log, so only event times compare. It fails if the target already has the pair, because nothing else should write
-// there.
-func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte) error {
+// log, so only event times compare. It fails if the target already has the pair, since nothing else should write there.
+func (m *mover) addPair(from, to int32, post *migrating, user uint64, value []byte) error {
 	var pair schema.Pair
 	if err := schema.DecodePair(value, &pair); err != nil {
 		return fmt.Errorf("post %d, user %d: %w", post.id, user, err)
@@ -104,7 +103,7 @@ func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte)
 	}
 	if found {
 		return fmt.Errorf("the reaction of user %d to post %d is in two partitions of the state table, "+
-			"%d and another one: something else has written there; nothing was moved over it", user, post.id, to)
+			"%d and another one: something else has written there; it was not overwritten", user, post.id, to)
 	}
 	if post.to[to] == nil {
 		post.to[to] = audit.Cells{}
@@ -118,9 +117,8 @@ func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte)
 	return nil
 }
 
-// addCounts adds the counts and updates of a post for its pairs in the next transaction. open means that a later
-// transaction moves more of its pairs.
-func (m *mover) addCounts(from int32, post *moving, open bool) error {
+// addCounts adds a post's counts and updates for its pairs in the next transaction; open: later ones move more pairs.
+func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	if len(post.to) == 0 {
 		return nil
 	}
@@ -134,7 +132,7 @@ func (m *mover) addCounts(from int32, post *moving, open bool) error {
 	}
 	leaves := !post.stays && !open // all pairs of the post are gone
 	if leaves && left != (schema.Counts{}) {
-		m.r.result.Mended++
+		m.r.result.Repaired++
 		left = schema.Counts{}
 	}
 	if !open {
@@ -203,7 +201,7 @@ func (m *mover) send(ctx context.Context) error {
 // unlock makes all partitions fold again, in one transaction.
 func (m *mover) unlock(ctx context.Context) error {
 	for p, progress := range m.progress {
-		progress.Moving = false
+		progress.Migrating = false
 		m.t.progress(int32(p), progress)
 	}
 	sent, err := m.t.commit(ctx)
@@ -214,8 +212,7 @@ func (m *mover) unlock(ctx context.Context) error {
 	return m.t.visible(ctx, sent)
 }
 
-// tables is a temporary copy of the state table, one store per partition. It is on disk, so that memory does not grow
-// with the table.
+// tables is a temporary copy of the state table, one store per partition, on disk so that memory does not grow with it.
 type tables struct {
 	dir    string
 	stores *store.Set
@@ -236,7 +233,7 @@ func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tabl
 		}
 	}()
 	if t.dir, err = os.MkdirTemp(r.opts.TempDir, "kudos-repartition-"); err != nil {
-		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
+		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), copyCacheBytes, r.log)
 	t.stores.MemtableBytes = copyMemtableBytes

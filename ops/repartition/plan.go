@@ -26,7 +26,7 @@ func (r *repartition) plan(ctx context.Context) error {
 	want := r.layout.Partitions
 	for _, name := range growing {
 		if n := r.topics.ByName[name].Partitions; n > want {
-			return fmt.Errorf("topic %s has %d partitions already, and Kafka takes none away: "+
+			return fmt.Errorf("topic %s already has %d partitions, and Kafka cannot remove any: "+
 				"set topics.partitions to %d or more", name, n, n)
 		}
 	}
@@ -41,7 +41,7 @@ func (r *repartition) plan(ctx context.Context) error {
 	return r.check()
 }
 
-const applyFirst = "run `kudos topics apply` first, with the number of partitions that there are"
+const applyFirst = "run `kudos topics apply` first, with the current number of partitions"
 
 func (r *repartition) lookUp(ctx context.Context) (err error) {
 	r.topics, err = kafka.LookUpTopics(ctx, r.cl, growing...)
@@ -53,7 +53,7 @@ func (r *repartition) lookUp(ctx context.Context) (err error) {
 
 // check finds the current layout, and checks whether it can become the new one.
 func (r *repartition) check() error {
-	moving, standing := (*schema.Progress)(nil), (*schema.Progress)(nil)
+	migrating, standing := (*schema.Progress)(nil), (*schema.Progress)(nil)
 	for partition, progress := range r.progress {
 		if progress == nil {
 			continue
@@ -62,27 +62,28 @@ func (r *repartition) check() error {
 			return err
 		}
 		of := &standing
-		if progress.Moving {
-			of = &moving
+		if progress.Migrating {
+			of = &migrating
 		}
 		if *of == nil {
 			*of = progress
 		} else if !sameLayout(*of, progress) {
-			return fmt.Errorf("the state table of partition %d was made for other partitions than others were: "+
-				"%d and %d; restore the topics that belong together", partition, progress.Partitions, (*of).Partitions)
+			return fmt.Errorf("the state table of partition %d has a different layout than others: %d and %d "+
+				"partitions; restore the topics that belong together", partition, progress.Partitions, (*of).Partitions)
 		}
 	}
 	switch {
-	case standing == nil && moving == nil:
+	case standing == nil && migrating == nil:
 		return errors.New("the state table has no progress records; " + applyFirst)
-	case moving != nil && !r.isTarget(moving):
+	case migrating != nil && !r.isTarget(migrating):
 		return fmt.Errorf("a repartition to topics.partitions=%d has not ended%s; finish that one first",
-			moving.Partitions, buckets(moving.UserBuckets))
-	case standing != nil && moving != nil && moving.Layouts != standing.Layouts+1 && !sameLayout(moving, standing):
-		return errors.New("the partitions of the state table are of different layouts; " +
+			migrating.Partitions, buckets(migrating.UserBuckets))
+	case standing != nil && migrating != nil &&
+		migrating.Layouts != standing.Layouts+1 && !sameLayout(migrating, standing):
+		return errors.New("the partitions of the state table have different layouts; " +
 			"restore the topics that belong together")
-	case moving != nil:
-		r.layouts, r.result.From = moving.Layouts, moving.Partitions
+	case migrating != nil:
+		r.layouts, r.result.From = migrating.Layouts, migrating.Partitions
 		if standing != nil {
 			r.result.From = standing.Partitions
 		}
@@ -91,17 +92,17 @@ func (r *repartition) check() error {
 	r.layouts, r.result.From = standing.Layouts+1, standing.Partitions
 	for partition := range standing.Partitions {
 		if int(partition) >= len(r.progress) || r.progress[partition] == nil {
-			return fmt.Errorf("partition %d of the state table has no progress record: it was lost, or never begun; "+
-				"run `kudos topics apply`, which says what is the matter", partition)
+			return fmt.Errorf("partition %d of the state table has no progress record: it was lost or never written; "+
+				"run `kudos topics apply`, which reports what is wrong", partition)
 		}
 	}
 	switch {
 	case r.isTarget(standing):
-		return fmt.Errorf("there is nothing to do: %d partitions is what there are%s; "+
-			"set topics.partitions to the number that is wanted", standing.Partitions, buckets(standing.UserBuckets))
+		return fmt.Errorf("there is nothing to do: there are already %d partitions%s; "+
+			"set topics.partitions to the number that you want", standing.Partitions, buckets(standing.UserBuckets))
 	case standing.Partitions > r.layout.Partitions:
-		return fmt.Errorf("there are %d partitions, and Kafka takes none away: topics.partitions is %d, "+
-			"it must be %d or more", standing.Partitions, r.layout.Partitions, standing.Partitions)
+		return fmt.Errorf("there are %d partitions, and Kafka cannot remove any: topics.partitions is %d, "+
+			"but must be %d or more", standing.Partitions, r.layout.Partitions, standing.Partitions)
 	}
 	return nil
 }
@@ -125,8 +126,8 @@ func sameLayout(a, b *schema.Progress) bool {
 func (r *repartition) belongs(partition int32, p *schema.Progress) error {
 	if p.ClusterID != r.topics.ClusterID || p.SourceID != r.topics.ByName[schema.TopicLikes].ID ||
 		p.StateID != r.topics.ByName[schema.TopicState].ID || p.UpdatesID != r.topics.ByName[schema.TopicUpdates].ID {
-		return fmt.Errorf("the state table of partition %d is of another cluster, "+
-			"or a topic was deleted and created again since; a processor says which, and what helps", partition)
+		return fmt.Errorf("the state table of partition %d belongs to another cluster, "+
+			"or a topic was deleted and recreated since; a processor's log says which, and what to do", partition)
 	}
 	return nil
 }

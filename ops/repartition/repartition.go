@@ -19,20 +19,13 @@ import (
 
 // Options of a repartition.
 type Options struct {
-	// Layout is the new layout.
-	Layout schema.Layout
-	// DryRun changes nothing, and reports how much would move.
-	DryRun bool
-	// TempDir is the directory for a temporary copy of the state table.
-	TempDir string
-	// Parallel is how many partitions are read or locked concurrently.
-	Parallel int
-	// MovePairs bounds the reactions that one transaction moves.
-	MovePairs int
-	// Progress shows the progress of long steps.
-	Progress progress.Printer
-	// Say receives each step taken, as one line; nil discards them.
-	Say func(line string) error
+	Layout    schema.Layout           // the new one
+	DryRun    bool                    // change nothing, and report how much would move
+	TempDir   string                  // the directory for a temporary copy of the state table
+	Parallel  int                     // how many partitions are read or locked concurrently
+	MovePairs int                     // bounds the reactions that one transaction moves
+	Progress  progress.Printer        // of long steps
+	Say       func(line string) error // receives each step taken, as one line; nil discards them
 }
 
 // DefaultOptions lack a layout.
@@ -44,26 +37,24 @@ func DefaultOptions() Options {
 func (o Options) Validate() error {
 	var errs []error
 	if o.Parallel < 1 {
-		errs = append(errs, fmt.Errorf("parallel is %d; at least 1", o.Parallel))
+		errs = append(errs, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
 	}
 	if o.MovePairs < 1 || o.MovePairs > 100_000 {
-		errs = append(errs, errors.New("move_pairs: between 1 and 100000"))
+		errs = append(errs, errors.New("move_pairs must be between 1 and 100000"))
 	}
 	return errors.Join(errs...)
 }
 
 // Result is what was done, or in a dry run would be.
 type Result struct {
-	// From and To are the numbers of partitions before and after. If the run resumes an interrupted one that has locked
-	// all partitions, From equals To.
+	// From and To are the partitions before and after; equal if the run resumes one that had locked all partitions.
 	From int32 `json:"from"`
 	To   int32 `json:"to"`
 	// Posts and Pairs are the numbers moved. A pair is the state of one user on one post, possibly "no reaction". A
 	// post counts once for each partition that its users leave.
-	Posts int64 `json:"posts"`
-	Pairs int64 `json:"pairs"`
-	// Mended is the number of posts whose stored counts were not the sum of their pairs, and were corrected.
-	Mended       int64   `json:"mended"`
+	Posts        int64   `json:"posts"`
+	Pairs        int64   `json:"pairs"`
+	Repaired     int64   `json:"repaired"` // posts with stored counts that were not the sum of their pairs
 	Transactions int64   `json:"transactions"`
 	DryRun       bool    `json:"dry_run"`
 	Seconds      float64 `json:"seconds"`
@@ -85,8 +76,7 @@ type repartition struct {
 	layouts  uint32             // the number of the new layout
 }
 
-// Run migrates the reactions to the layout. The options must be valid. A run may be stopped by ctx or killed at any
-// point, and run again.
+// Run migrates the reactions to the layout. The options must be valid. If stopped by ctx or killed, it may run again.
 func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (*Result, error) {
 	began := time.Now()
 	r := &repartition{opts: o, kafka: kafka, db: db, log: log, layout: o.Layout}
@@ -123,7 +113,7 @@ func (r *repartition) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return r.say("%d partitions: %d posts with %d reactions were moved; folding goes on",
+	return r.say("%d partitions: %d posts with %d reactions were moved; folding resumes",
 		r.layout.Partitions, r.result.Posts, r.result.Pairs)
 }
 
@@ -164,7 +154,7 @@ func (r *repartition) count(ctx context.Context) (err error) {
 	for p := range tables.list {
 		last := uint64(0)
 		err := tables.each(int32(p), func(post, user uint64, _ []byte) error {
-			if r.layout.Home(post, user) == int32(p) {
+			if r.layout.PartitionOf(post, user) == int32(p) {
 				return nil
 			}
 			if r.result.Pairs++; last != post {

@@ -23,10 +23,8 @@ type transaction struct {
 }
 
 const (
-	// transactionTimeout is how long Kafka keeps the transaction of a dead run open.
-	transactionTimeout = 30 * time.Second
-	// maxBuffered is higher than the number of records in a transaction.
-	maxBuffered = 1 << 20
+	transactionTimeout = 30 * time.Second // how long Kafka keeps the transaction of a dead run open
+	maxBuffered        = 1 << 20          // higher than the number of records in a transaction
 )
 
 // begin fences any other owner of the id.
@@ -36,7 +34,7 @@ func (r *repartition) begin(ctx context.Context, id string) (*transaction, error
 		kgo.RecordDeliveryTimeout(transactionTimeout*2/3),
 		kgo.MaxBufferedRecords(maxBuffered))
 	if err != nil {
-		return nil, fmt.Errorf("initialising transactional id %s: %w", id, err)
+		return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
 	}
 	return &transaction{r: r, id: id, cl: cl}, nil
 }
@@ -55,11 +53,10 @@ func (t *transaction) update(partition int32, p *schema.Progress, key []byte, u 
 // progress ends a partition's part of a transaction in both topics, as the fold does. In like-updates it says whether
 // reactions are migrating, and how many layouts there were before.
 func (t *transaction) progress(partition int32, p *schema.Progress) {
-	t.update(partition, p, []byte(schema.ProgressKey), schema.ProgressUpdate(p.Layouts, p.Moving))
+	t.update(partition, p, []byte(schema.ProgressKey), schema.ProgressUpdate(p.Layouts, p.Migrating))
 	t.add(schema.TopicState, partition, []byte(schema.StateProgressKey), schema.AppendProgress(nil, p))
 }
 
-// commit writes and commits the added records, and returns them.
 func (t *transaction) commit(ctx context.Context) (sent []*kgo.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
 	defer cancel()
@@ -72,13 +69,13 @@ func (t *transaction) commit(ctx context.Context) (sent []*kgo.Record, err error
 	}
 	last := sent[len(sent)-1]
 	if err := kafka.CommitTransaction(ctx, t.cl, last.Topic, last.Partition); err != nil {
-		return nil, fmt.Errorf("committing under transactional id %s, which may have been done or not; "+
-			"run this again, which finds out: %w", t.id, t.explain(err))
+		return nil, fmt.Errorf("committing under transactional id %s: the outcome is unknown; "+
+			"run this again to resolve it: %w", t.id, t.explain(err))
 	}
 	return sent, nil
 }
 
-var errAnother = errors.New("another `kudos topics repartition` was started and goes on with it")
+var errAnother = errors.New("another `kudos topics repartition` was started and has taken over")
 
 func (t *transaction) explain(err error) error {
 	if t.id == schema.RepartitionTransactionalID && kafka.IsTakenOver(err) {

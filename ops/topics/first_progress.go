@@ -21,7 +21,7 @@ type firstProgress struct {
 	partition int32
 	layout    schema.Layout
 	layouts   uint32 // number of earlier layouts
-	moving    bool   // reactions are still migrating to this one
+	migrating bool   // reactions are still migrating to this one
 }
 
 // AddFirstProgress writes the first progress record of an added partition, with Moving set: nothing is folded until
@@ -52,7 +52,7 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 	id := schema.FoldTransactionalID(f.partition)
 	cl, err := f.kafka.NewFencingClient(ctx, f.log, id, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
 	if err != nil {
-		return fmt.Errorf("initialising transactional id of partition %d: %w", f.partition, err)
+		return fmt.Errorf("initializing the transactional id of partition %d: %w", f.partition, err)
 	}
 	defer cl.Close()
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
@@ -62,8 +62,8 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 		return err
 	} else if !empty {
 		return fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; "+
-			"`kudos rebuild --from-events` makes it anew if %s still has its start; "+
-			"to fold again only what %s still holds: %s",
+			"`kudos rebuild --from-events` rebuilds it if %s still has all events; "+
+			"to start over with what %s still has: %s",
 			schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, schema.TopicLikes,
 			table.ActionStartOver)
 	}
@@ -82,15 +82,14 @@ func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error)
 	return table.IsEmpty(ctx, f.cl, topic, f.partition)
 }
 
-// commit writes the record and sets the group's committed offset to match. An offset left over from earlier folding
-// would make the state table look rewound.
+// commit also sets the group's committed offset to match: with one left over, the state table would look rewound.
 func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
 	likes := f.topics.ByName[schema.TopicLikes]
 	progress := schema.Progress{
 		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID,
-		Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts, Moving: f.moving,
-		SourceID: likes.ID, StateID: f.topics.ByName[schema.TopicState].ID,
-		UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
+		Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts,
+		Migrating: f.migrating, SourceID: likes.ID,
+		StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
 	}
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
 	if err != nil {

@@ -9,10 +9,8 @@ import (
 
 // Options are the setup of the topics for `kudos topics`.
 type Options struct {
-	// Partitions of the topics. They determine which partition owns a post.
-	Partitions int32 `mapstructure:"partitions"`
-	// ReplicationFactor of all topics.
-	ReplicationFactor int16 `mapstructure:"replication_factor"`
+	Partitions        int32 `mapstructure:"partitions"`         // of the topics; the number determines a post's owner
+	ReplicationFactor int16 `mapstructure:"replication_factor"` // of all topics
 	// UserBuckets are the posts that outgrow a partition, each with the number of buckets that its users are sharded
 	// into: <post>:<buckets>.
 	UserBuckets []string `mapstructure:"user_buckets"`
@@ -27,10 +25,10 @@ func DefaultOptions() Options {
 func (o Options) Validate() error {
 	var errs []error
 	if o.Partitions < 1 {
-		errs = append(errs, fmt.Errorf("partitions: %d is too few, at least 1", o.Partitions))
+		errs = append(errs, fmt.Errorf("partitions: %d is too few; must be at least 1", o.Partitions))
 	}
 	if o.ReplicationFactor < 1 {
-		errs = append(errs, fmt.Errorf("replication_factor: %d is too few, at least 1", o.ReplicationFactor))
+		errs = append(errs, fmt.Errorf("replication_factor: %d is too low; must be at least 1", o.ReplicationFactor))
 	}
 	if _, err := schema.ParseUserBuckets(o.UserBuckets); err != nil {
 		errs = append(errs, fmt.Errorf("user_buckets: %w", err))

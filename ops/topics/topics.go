@@ -1,5 +1,4 @@
-// Package topics creates and checks the topics of kudos, and writes the first progress record of each partition. It
-// implements `kudos topics apply` and `kudos topics check`.
+// Package topics creates and checks the topics, and writes each partition's first progress record (`kudos topics`).
 package topics
 
 import (
@@ -41,7 +40,7 @@ func Apply(
 	}
 	defer cl.Close()
 	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
-		return nil, withRemedy(err)
+		return nil, withAction(err)
 	}
 	have, err := layoutOf(ctx, cl)
 	if err != nil {
@@ -49,7 +48,7 @@ func Apply(
 	}
 	first := firstProgress{kafka: cluster, log: log, cl: cl, layout: layout}
 	if have != nil {
-		if have.Moving || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets() {
+		if have.Migrating || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets() {
 			return nil, layoutError(have, layout)
 		}
 		first.layouts = have.Layouts
@@ -72,8 +71,7 @@ func Apply(
 	return report, nil
 }
 
-// layoutOf returns a progress record with the current layout of the state table, preferring one of an unfinished
-// repartition; nil if there is none yet.
+// layoutOf returns a progress record with the current layout, preferring an unfinished repartition's; nil if none yet.
 func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -88,7 +86,7 @@ func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err
 		if err != nil {
 			return nil, err
 		}
-		if progress != nil && progress.StateID == state.ID && (layout == nil || progress.Moving) {
+		if progress != nil && progress.StateID == state.ID && (layout == nil || progress.Migrating) {
 			layout = progress
 		}
 	}
@@ -99,20 +97,20 @@ func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err
 func layoutError(have *schema.Progress, layout schema.Layout) error {
 	want := layout.Partitions
 	switch {
-	case have.Moving:
+	case have.Migrating:
 		return fmt.Errorf("a repartition to %d partitions has not ended; finish it first: %s",
 			have.Partitions, table.ActionRepartition)
 	case have.Partitions == want:
-		return fmt.Errorf("the state table has the user buckets [%s], and topics.user_buckets are [%s]: "+
-			"they decide where a reaction lives; to change them, run `%s`, or set topics.user_buckets back",
+		return fmt.Errorf("the state table has the user buckets [%s], but topics.user_buckets is [%s]: "+
+			"they determine the partition of a reaction; to change them, run `%s`, or revert topics.user_buckets",
 			have.UserBuckets, layout.UserBuckets(), table.ActionRepartition)
 	case have.Partitions < want:
 		return fmt.Errorf("the state table has %d partitions, not %d, "+
-			"and a partition count decides where a post lives: "+
+			"and the partition count determines where a post is stored: "+
 			"to add partitions, run `%s`; or set topics.partitions to %d",
 			have.Partitions, want, table.ActionRepartition, have.Partitions)
 	}
-	return fmt.Errorf("the state table has %d partitions, not %d, and Kafka takes none away: "+
+	return fmt.Errorf("the state table has %d partitions, not %d, and Kafka cannot remove any: "+
 		"set topics.partitions to %d", have.Partitions, want, have.Partitions)
 }
 
@@ -130,7 +128,7 @@ func Check(
 		if setup := (*kafka.SetupError)(nil); !errors.As(err, &setup) {
 			return nil, err
 		}
-		report.add("%v", withRemedy(err))
+		report.add("%v", withAction(err))
 	}
 	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
 		if err := check(ctx, cl, t, report); err != nil {
@@ -140,8 +138,7 @@ func Check(
 	return report, checkProgress(ctx, cl, report)
 }
 
-// checkProgress reports partitions of the state table without any records, not even a first progress record: `topics
-// apply` was interrupted, or the table was lost.
+// checkProgress reports partitions of the state table without records: `topics apply` was interrupted, or it is lost.
 func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -152,7 +149,7 @@ func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 	}
 	if layout, err := layoutOf(ctx, cl); err != nil {
 		return err
-	} else if layout != nil && layout.Moving {
+	} else if layout != nil && layout.Migrating {
 		report.add("a repartition to %d partitions has not ended; run: %s", layout.Partitions, table.ActionRepartition)
 		return nil
 	}
@@ -168,10 +165,10 @@ func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 	return nil
 }
 
-func withRemedy(err error) error {
+func withAction(err error) error {
 	var setup *kafka.SetupError
 	if errors.As(err, &setup) {
-		return fmt.Errorf("%w; run: %s", setup, setup.Remedy)
+		return fmt.Errorf("%w; run: %s", setup, setup.Action)
 	}
 	return err
 }
@@ -186,10 +183,10 @@ func apply(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 	}
 	if wrongPartitions(have, want) {
 		if want.Name == schema.TopicExclusions {
-			return fmt.Errorf("topic %s has %d partitions, and must have one: read what is excluded "+
-				"(kudos ranker exclusions), delete it, and exclude the posts anew", want.Name, have.Partitions)
+			return fmt.Errorf("topic %s has %d partitions but must have one: list the excluded posts "+
+				"(kudos ranker exclusions), delete the topic, and exclude them again", want.Name, have.Partitions)
 		}
-		return fmt.Errorf("topic %s has %d partitions, not %d, and Kafka takes none away: set topics.partitions to %d",
+		return fmt.Errorf("topic %s has %d partitions, not %d; Kafka cannot remove any: set topics.partitions to %d",
 			want.Name, have.Partitions, want.Partitions, have.Partitions)
 	}
 	var alter []kadm.AlterConfig
@@ -248,7 +245,7 @@ func check(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 		if have.Partitions < want.Partitions && !schema.KeepsPartitions(want.Name) {
 			hint = "; to add partitions, run: " + table.ActionRepartition
 		}
-		report.add("topic %s has %d partitions, it must have %d%s", want.Name, have.Partitions, want.Partitions, hint)
+		report.add("topic %s has %d partitions but must have %d%s", want.Name, have.Partitions, want.Partitions, hint)
 	}
 	if have.Replicas != int(want.ReplicationFactor) {
 		report.add("topic %s has replication factor %d, not %d; "+

@@ -1,6 +1,5 @@
-// Package fold is the core of kudos: it turns a batch of events and the state before it into the state after it and the
-// net changes. It is a pure function: no Kafka, no SQL, no clock, no setting. The same events lead to the same state
-// and the same changes in total, however they are split into batches.
+// Package fold is the core of kudos: it turns events and a state into the next state and the net changes. It is pure:
+// no Kafka, no SQL, no clock, no settings. The result does not depend on how events are split into batches.
 package fold
 
 import (
@@ -29,13 +28,10 @@ type State interface {
 
 // Result is what a batch changes, in the order of first events. It is valid until the next call of Fold.
 type Result struct {
-	Pairs  []PairState
-	Counts []PostCounts
-	// Updates are the net changes: posts whose events cancel each other out within the batch have none.
-	Updates []PostUpdate
-	// Transitions counts the events that changed somebody's reaction; the others repeated it, or are older than the
-	// event that set it.
-	Transitions int
+	Pairs       []PairState
+	Counts      []PostCounts
+	Updates     []PostUpdate // net: none for posts whose events cancel each other out
+	Transitions int          // events that changed a reaction; others repeated it, or are older than its event
 }
 
 // PairState is the new state of a pair.
@@ -57,8 +53,8 @@ type PostUpdate struct {
 	Deltas []schema.Delta
 }
 
-// Folder folds batches. It keeps its buffers between batches; one goroutine uses it.
-type Folder struct {
+// Engine folds batches. It keeps its buffers between batches; one goroutine uses it.
+type Engine struct {
 	pairOf []int32 // index in pairs and keys, by event
 	keys   []PairKey
 	pairs  []pair
@@ -97,7 +93,7 @@ type deltaKey struct {
 }
 
 // Fold applies the events to the state.
-func (f *Folder) Fold(events []Event, state State) (*Result, error) {
+func (f *Engine) Fold(events []Event, state State) (*Result, error) {
 	f.assign(events)
 	f.transitions = 0
 	if err := f.load(state); err != nil {
@@ -117,9 +113,8 @@ func (f *Folder) Fold(events []Event, state State) (*Result, error) {
 	return r, nil
 }
 
-// assign finds the pair of each event and the post of each pair, by hashing: a batch has tens of thousands of events,
-// and sorting them would take several times as long.
-func (f *Folder) assign(events []Event) {
+// assign finds each event's pair and pair's post by hashing: sorting tens of thousands takes several times as long.
+func (f *Engine) assign(events []Event) {
 	f.seed = newSeed()
 	f.pairIndex.reset()
 	f.postIndex.reset()
@@ -137,7 +132,7 @@ func (f *Folder) assign(events []Event) {
 	}
 }
 
-func (f *Folder) assignPost(id uint64) int32 {
+func (f *Engine) assignPost(id uint64) int32 {
 	if n := len(f.keys) - 2; n >= 0 && f.keys[n].PostID == id {
 		return f.pairs[n].post // the same post again: a hot one
 	}
@@ -149,8 +144,7 @@ func (f *Folder) assignPost(id uint64) int32 {
 	return post
 }
 
-// load reads the state of the pairs and posts of the batch.
-func (f *Folder) load(state State) error {
+func (f *Engine) load(state State) error {
 	f.counts = slices.Grow(f.counts[:0], len(f.posts))[:len(f.posts)]
 	clear(f.counts)
 	err := state.Pairs(f.keys, func(i int, p schema.Pair) { f.pairs[i].Pair, f.pairs[i].known = p, true })
@@ -162,7 +156,7 @@ func (f *Folder) load(state State) error {
 
 // apply folds one event into the reaction: last writer wins, by event time, then by offset. It keeps time and offset
 // even when the reaction stays the same, so that a late event cannot override a newer one.
-func (f *Folder) apply(p *pair, e *Event) {
+func (f *Engine) apply(p *pair, e *Event) {
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
 	}
@@ -183,7 +177,7 @@ func (f *Folder) apply(p *pair, e *Event) {
 }
 
 // count adds n of the pair's reaction to the deltas of its post.
-func (f *Folder) count(p *pair, n int64) {
+func (f *Engine) count(p *pair, n int64) {
 	if p.Reaction == schema.NoReaction {
 		return
 	}
@@ -196,7 +190,7 @@ func (f *Folder) count(p *pair, n int64) {
 }
 
 // delta finds or adds a post's delta; mostly it is the one used last.
-func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelta {
+func (f *Engine) delta(post int32, minute int64, region schema.Region) *postDelta {
 	if i := f.lastDelta[post]; i >= 0 && f.deltas[i].Minute == minute && f.deltas[i].Region == region {
 		return &f.deltas[i]
 	}
@@ -211,7 +205,7 @@ func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelt
 }
 
 // finishPosts collects the deltas of each post, in order and without those that are zero, and records what changed.
-func (f *Folder) finishPosts() {
+func (f *Engine) finishPosts() {
 	slices.SortFunc(f.deltas, comparePostDeltas)
 	// Capacity for all, so that nothing moves while the updates point at it.
 	f.sorted = slices.Grow(f.sorted[:0], len(f.deltas))

@@ -18,10 +18,8 @@ import (
 // memory is a State in maps that collects what tests check of the changes.
 type memory struct {
 	foldtest.State
-	// sums are the deltas added up by post, minute and region.
-	sums map[deltaKey]schema.Counts
-	// transitions are events that changed a reaction.
-	transitions int
+	sums        map[deltaKey]schema.Counts // of the deltas, by post, minute and region
+	transitions int                        // events that changed a reaction
 }
 
 type deltaKey struct {
@@ -35,9 +33,8 @@ func newMemory() *memory {
 	return &memory{State: state, sums: map[deltaKey]schema.Counts{}}
 }
 
-// fold folds the events in batches of the given size.
 func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
-	var f fold.Folder
+	var f fold.Engine
 	for batch := range slices.Chunk(events, size) {
 		r, err := f.Fold(batch, m)
 		require.NoError(t, err)
@@ -211,12 +208,12 @@ func TestDeltas(t *testing.T) {
 			deltas{delta("US", 5, -1, 1)}, schema.Counts{Dislikes: 1}},
 		"unlike withdraws a dislike": {events{dislike(0, 5*m, "US")}, events{unlike(1, 6*m, "US")},
 			deltas{delta("US", 5, 0, -1)}, schema.Counts{}},
-		"an earlier event comes late": {events{unlike(0, 5*m, "US")}, events{like(1, 4*m, "US")}, nil, schema.Counts{}},
-		"between two of the same, come late": {events{like(0, 5*m, "US"), like(1, 9*m, "US")},
+		"an earlier event is late": {events{unlike(0, 5*m, "US")}, events{like(1, 4*m, "US")}, nil, schema.Counts{}},
+		"a late event between two likes": {events{like(0, 5*m, "US"), like(1, 9*m, "US")},
 			events{unlike(2, 7*m, "US")}, nil, schema.Counts{Likes: 1}},
-		"equal times: the later in the log": {liked, events{unlike(1, 5*m, "US")},
+		"equal times: the later offset decides": {liked, events{unlike(1, 5*m, "US")},
 			deltas{delta("US", 5, -1, 0)}, schema.Counts{}},
-		"an unlike of nothing keeps a like out": {events{unlike(0, 5*m, "US")},
+		"an unlike without a like overrides an earlier like": {events{unlike(0, 5*m, "US")},
 			events{like(1, 5*m-1, "US")}, nil, schema.Counts{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +221,7 @@ func TestDeltas(t *testing.T) {
 			if len(c.before) > 0 {
 				state.fold(t, c.before, len(c.before))
 			}
-			var f fold.Folder
+			var f fold.Engine
 			r, err := f.Fold(c.batch, state)
 			require.NoError(t, err)
 			if c.want == nil {
@@ -253,7 +250,7 @@ func BenchmarkFold(b *testing.B) {
 						Event: schema.Event{PostID: 1 + r.Uint64N(c.posts), UserID: 1 + r.Uint64N(1<<20),
 							Action: schema.Like, TimeMs: 1e12 + int64(i), Region: schema.Region{'U', 'S'}}}
 				}
-				var f fold.Folder
+				var f fold.Engine
 				empty := newMemory()
 				b.ReportAllocs()
 				for b.Loop() {

@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// index finds keys in a slice, by hashing with open addressing. A Go map takes twice as long, because it stores the
-// keys once more.
+// index finds keys in a slice, by hashing with open addressing. A Go map takes twice as long: it stores the keys again.
 type index[K comparable] struct {
 	slots []slot // a power of two, less than three fourths of them in use
 	shift int    // from a hash to its slot
@@ -25,8 +24,7 @@ func (x *index[K]) reset() {
 	x.taken = 0
 }
 
-// place returns the index of a key in keys; with known false, the caller must append the key, which then has that
-// index.
+// place returns a key's index in keys; with known false, the caller must append the key, which then has that index.
 func (x *index[K]) place(hash uint64, key K, keys []K) (place int32, known bool) {
 	if 4*x.taken >= 3*len(x.slots) {
 		x.grow()

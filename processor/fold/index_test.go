@@ -26,7 +26,7 @@ func TestIndexOfEqualHashes(t *testing.T) {
 					require.EqualValues(t, key, place)
 					keys = append(keys, key)
 				}
-				require.Greater(t, 3*len(x.slots), 4*(len(keys)-1), "a fourth is free, or looking would be slow")
+				require.Greater(t, 3*len(x.slots), 4*(len(keys)-1), "a quarter is free, or lookups would be slow")
 				for key := range uint64(n) {
 					place, known := x.place(hash(key), key, keys)
 					require.True(t, known)

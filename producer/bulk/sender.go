@@ -20,15 +20,13 @@ import (
 )
 
 const (
-	// maxBuffered bounds the events that await Kafka: about 8 partitions with 5 batches of 64 KiB in flight each. They
-	// take at most 200 MB, if every event has 4 KiB.
+	// maxBuffered bounds events that await Kafka: 5 batches of 64 KiB for 8 partitions; 200 MB if all have 4 KiB.
 	maxBuffered = 50_000
 	// maxBatchBytes keeps a batch, with its overhead, below the topic's limit.
 	maxBatchBytes = schema.LikesMaxMessageBytes - 1<<10
 )
 
-// Sender publishes events to Kafka, and stops for good at the first that Kafka does not accept. It is for one
-// goroutine.
+// Sender publishes events to Kafka and stops for good at the first that Kafka does not accept. It is for one goroutine.
 type Sender struct {
 	client  *kgo.Client
 	layout  schema.Layout
@@ -38,8 +36,7 @@ type Sender struct {
 	// buffer, so no later event takes that slot.
 	records context.Context
 	fail    context.CancelCauseFunc
-	// answers waits for every promise. kgo's Flush does not count a record that failed while it waited for a slot: its
-	// promise may run after Flush.
+	// answers waits for every promise: that of a record that failed waiting for a slot may run after kgo's Flush.
 	answers sync.WaitGroup
 }
 
@@ -53,8 +50,7 @@ type Place struct {
 // failure that it returns is the reason why nothing more is sent.
 type Answer func(at Place, err error) (failure error)
 
-// Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes the
-// sender.
+// Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes it.
 func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
 	client, err := kafka.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
@@ -90,7 +86,7 @@ func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
 		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
 			schema.TopicLikes, kafka.Brokers)
 	case err != nil:
-		return fmt.Errorf("ask Kafka at %v for topic %q: %w", kafka.Brokers, schema.TopicLikes, err)
+		return fmt.Errorf("asking Kafka at %v for topic %q: %w", kafka.Brokers, schema.TopicLikes, err)
 	}
 	return nil
 }
@@ -124,7 +120,7 @@ func (s *Sender) Flush() error {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
 		if err := s.client.AbortBufferedRecords(ctx); err != nil {
-			return errors.Join(s.Failure(), fmt.Errorf("give up what was not sent: %w", err))
+			return errors.Join(s.Failure(), fmt.Errorf("dropping unsent events: %w", err))
 		}
 	}
 	s.answers.Wait() // nothing is buffered: only promises are left to run

@@ -31,7 +31,6 @@ func connect(t *testing.T, kafka kafka.Options, layout schema.Layout) *Sender {
 	return s
 }
 
-// answers are the results of events, by user.
 type answers struct {
 	mu     sync.Mutex
 	places map[uint64]Place
@@ -53,7 +52,7 @@ func (a *answers) of(user uint64) Answer {
 
 func newAnswers() *answers { return &answers{places: map[uint64]Place{}, failed: map[uint64]error{}} }
 
-func TestAnswersNameTheEventsPlace(t *testing.T) {
+func TestResponsesNameTheOffset(t *testing.T) {
 	_, kafka := broker(t)
 	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	const events = 1000
@@ -87,7 +86,7 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	send(1)
 	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed)
 	send(2)
-	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed, "the first failure stays")
+	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed, "the first failure must be kept")
 	require.ErrorIs(t, s.Failure(), kerr.TopicAuthorizationFailed)
 	require.Empty(t, a.places)
 	require.Len(t, a.failed, 2)
@@ -105,7 +104,7 @@ func TestKeysNameBuckets(t *testing.T) {
 	}
 	require.NoError(t, s.Flush())
 	for user := uint64(1); user <= 100; user++ {
-		require.Equal(t, layout.Home(7, user), a.places[user].Partition)
+		require.Equal(t, layout.PartitionOf(7, user), a.places[user].Partition)
 	}
 }
 
@@ -132,14 +131,13 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	flushed := make(chan error, 1)
 	go func() { flushed <- s.Flush() }()
 	require.Eventually(t, func() bool { return len(flushed) > 0 || flushWaits(t) }, 10*time.Second, time.Millisecond)
-	require.Empty(t, flushed, "an answer is missing")
+	require.Empty(t, flushed, "Flush must wait for the missing answer")
 	letGo()
 	err = <-flushed
 	require.Error(t, err)
-	require.Equal(t, reason, err, "the failure of the last answer")
+	require.Equal(t, reason, err, "Flush must return the last record's failure")
 }
 
-// flushWaits reports whether a Flush waits for answers.
 func flushWaits(t *testing.T) bool {
 	return slices.ContainsFunc(testkit.Goroutines(t, "bulk.(*Sender).Flush"), func(stack string) bool {
 		return strings.Contains(stack, "sync.(*WaitGroup).Wait")

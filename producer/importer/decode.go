@@ -27,10 +27,9 @@ func ParseFormat(s string) (Format, error) {
 	if f := Format(s); slices.Contains([]Format{Auto, CSV, NDJSON}, f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("format %q is none of auto, csv, ndjson", s)
+	return "", fmt.Errorf("format %q is not one of auto, csv, ndjson", s)
 }
 
-// decoder decodes one line into an event, or says why it is not one.
 type decoder func(line []byte, e *schema.Event) error
 
 // newDecoder detects the format if it is auto, and reads the header of CSV.
@@ -38,7 +37,7 @@ func newDecoder(format Format, lines *lines) (decoder, Format, error) {
 	if format == "" || format == Auto {
 		first, err := lines.peek()
 		if err != nil {
-			return nil, "", fmt.Errorf("read its beginning: %w", err)
+			return nil, "", fmt.Errorf("detecting the format: %w", err)
 		}
 		format = CSV
 		if first == '{' {
@@ -55,7 +54,6 @@ func newDecoder(format Format, lines *lines) (decoder, Format, error) {
 	return columns.decode, format, nil
 }
 
-// decodeJSON decodes the JSON form of an event.
 func decodeJSON(line []byte, e *schema.Event) error {
 	line = bytes.TrimSpace(line)
 	if line[0] != '{' {
@@ -88,9 +86,9 @@ func readHeader(lines *lines) (*columns, error) {
 	for len(head.text) == 0 {
 		var err error
 		if head, err = lines.next(); errors.Is(err, io.EOF) {
-			return nil, errors.New("is empty; CSV begins with a header: " + strings.Join(columnNames[:], ","))
+			return nil, errors.New("is empty; CSV starts with a header: " + strings.Join(columnNames[:], ","))
 		} else if err != nil {
-			return nil, fmt.Errorf("read the header: %w", err)
+			return nil, fmt.Errorf("reading the header: %w", err)
 		}
 	}
 	c := &columns{at: [columnCount]int{-1, -1, -1, -1, -1}}
@@ -101,7 +99,7 @@ func readHeader(lines *lines) (*columns, error) {
 	for i, field := range c.fields {
 		col := slices.Index(columnNames[:], strings.ToLower(strings.TrimSpace(string(field))))
 		if col < 0 {
-			return nil, fmt.Errorf("line %d is %.80q, not a header of the columns %s; %.40q is none of them",
+			return nil, fmt.Errorf("line %d is %.80q, not a header of the columns %s; %.40q is not one of them",
 				lines.number, head.text, strings.Join(columnNames[:], ", "), field)
 		}
 		if c.at[col] >= 0 {
@@ -117,7 +115,6 @@ func readHeader(lines *lines) (*columns, error) {
 	return c, nil
 }
 
-// split splits a line into c.fields.
 func (c *columns) split(text []byte) error {
 	c.fields = c.fields[:0]
 	if bytes.IndexByte(text, '"') >= 0 {
@@ -165,14 +162,13 @@ func (c *columns) decode(text []byte, e *schema.Event) error {
 	case "DISLIKE":
 		e.Action = schema.Dislike
 	default:
-		return fmt.Errorf("action: %.40q is unknown; LIKE, UNLIKE, DISLIKE, true and false are known", action)
+		return fmt.Errorf("action: %.40q is unknown; must be LIKE, UNLIKE, DISLIKE, true or false", action)
 	}
 	region, wellFormed := schema.ParseRegion(c.text(colRegion))
 	e.Region, e.RegionMalformed = region, !wellFormed
 	return e.Check()
 }
 
-// text returns a column's value, or "" if the file does not have the column.
 func (c *columns) text(col int) string {
 	if c.at[col] < 0 {
 		return ""

@@ -80,15 +80,15 @@ func (im *Importer) Run(ctx context.Context, src *Source, rejects *Rejects) (Sum
 	summary.RejectsFile = rejects.Written()
 	summary.Seconds = time.Since(start).Seconds()
 	if err == nil && summary.Acknowledged != summary.Lines {
-		err = fmt.Errorf("%d of %d lines were rejected; %s names each with its reason",
+		err = fmt.Errorf("%d of %d lines were rejected; %s lists each with its reason",
 			summary.Rejected, summary.Lines, summary.RejectsFile)
 	}
 	if err == nil {
 		return summary, nil
 	}
 	if summary.Acknowledged > 0 && !summary.Complete || summary.NotAcknowledged > 0 {
-		err = fmt.Errorf("%w; import it again from the start: with time_ms in it, "+
-			"an event that arrives twice counts once", err)
+		err = fmt.Errorf("%w; import it again from the start: if it has time_ms, "+
+			"duplicate events count once", err)
 	}
 	return summary, fmt.Errorf("import %s: %w", src.Name, err)
 }
@@ -130,7 +130,7 @@ func (im *Importer) importLine(
 	case err != nil && ctx.Err() != nil:
 		return nil // interrupted
 	case err != nil:
-		return fmt.Errorf("read line %d: %w", lines.number+1, err)
+		return fmt.Errorf("reading line %d: %w", lines.number+1, err)
 	case len(line.text) == 0:
 		return nil
 	}
@@ -151,7 +151,7 @@ func (im *Importer) importLine(
 		}
 		im.count.unacknowledged.Add(1)
 		if err := rejects.Add(number, "not acknowledged by Kafka: "+err.Error(), original); err != nil {
-			im.log.Error("lost a line that Kafka did not acknowledge", "line", number, "err", err)
+			im.log.Error("cannot record a line that Kafka did not acknowledge", "line", number, "error", err)
 		}
 		return fmt.Errorf("line %d was not acknowledged by Kafka: %w", number, err)
 	})

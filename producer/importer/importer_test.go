@@ -24,13 +24,11 @@ import (
 	"kudos/stream/kafka"
 )
 
-// broker starts an embedded broker with the likes topic.
 func broker(t *testing.T, opts ...kfake.Opt) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
 	return apikit.Broker(t, 4, []string{schema.TopicLikes}, opts...)
 }
 
-// importText imports a text, and returns the summary and the rejects file.
 func importText(t *testing.T, kafka kafka.Options, opts Options, text string) (Summary, [][]string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "input")
@@ -99,7 +97,7 @@ func TestEveryFormGivesTheSameEvents(t *testing.T) {
 		format Format
 	}{
 		"csv": {plain, CSV},
-		"csv, other order, quotes, spaces, CRLF, byte order mark, empty lines, no end of the last line": {
+		"csv, other order, quotes, spaces, CRLF, byte order mark, empty lines, no newline at the end": {
 			"\xef\xbb\xbfAction,\"region\", time_ms,user_id,post_id\r\n\r\n" +
 				"LIKE,\"us\",1000,1,7\r\nDISLIKE, BR-SP ,2000,18446744073709551615,7\r\n  \r\n" +
 				"false,,3000,1,7\r\ntrue,atlantis,,2,\"7\"", CSV},
@@ -126,7 +124,7 @@ func TestEveryFormGivesTheSameEvents(t *testing.T) {
 	}
 }
 
-func TestTimeAndRegionMayMiss(t *testing.T) {
+func TestTimeAndRegionAreOptional(t *testing.T) {
 	_, kafka := broker(t)
 	_, _, err := importText(t, kafka, Options{}, "user_id,action,post_id\n1,LIKE,7\n")
 	require.NoError(t, err)
@@ -145,8 +143,8 @@ func TestRejectedLinesAreNamedAndTheOthersArrive(t *testing.T) {
 			{"7,1,LIKE,1000", ""},
 			{"seven,1,LIKE,1000", `post_id: "seven" is not a whole number`},
 			{"7,-1,LIKE,1000", `user_id: "-1" is not a whole number`},
-			{"7,1,like,1000", `action: "like" is unknown; LIKE`},
-			{"7,1,1,1000", `action: "1" is unknown; LIKE`},
+			{"7,1,like,1000", `action: "like" is unknown; must be LIKE`},
+			{"7,1,1,1000", `action: "1" is unknown; must be LIKE`},
 			{"7,1,LIKE,yesterday", `time_ms: "yesterday"`},
 			{"7,1,LIKE,-5", `time_ms: is negative`},
 			{"0,1,LIKE,1000", `post_id: is missing or 0`},
@@ -181,7 +179,7 @@ func TestRejectedLinesAreNamedAndTheOthersArrive(t *testing.T) {
 				require.NotEmpty(t, rejects, row)
 				require.Equal(t, fmt.Sprint(number), rejects[0][0])
 				require.Contains(t, rejects[0][1], row[1])
-				require.True(t, strings.HasPrefix(row[0], rejects[0][2]), "the original is in the file: %v", row)
+				require.True(t, strings.HasPrefix(row[0], rejects[0][2]), "want the original line: %v", row)
 				rejects = rejects[1:]
 			}
 			require.Empty(t, rejects)
@@ -203,10 +201,10 @@ func TestImportFails(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
-	fails("", "is empty; CSV begins with a header")
+	fails("", "is empty; CSV starts with a header")
 	fails(like, `not a header of the columns post_id`)
 	fails("post_id,user_id\n", "lacks the column action")
-	fails("post_id,user_id,action,tim\n", `"tim" is none of them`)
+	fails("post_id,user_id,action,tim\n", `"tim" is not one of them`)
 	fails("post_id,user_id,action,post_id\n", "column post_id twice")
 
 	path := filepath.Join(t.TempDir(), "input")
@@ -214,7 +212,7 @@ func TestImportFails(t *testing.T) {
 	src, err := Open(t.Context(), path, nil)
 	require.NoError(t, err)
 	defer src.Close()
-	unwritable := NewRejects(filepath.Join(t.TempDir(), "no", "folder"))
+	unwritable := NewRejects(filepath.Join(t.TempDir(), "no", "directory"))
 	_, err = New(Options{}, kafka, testkit.Log()).Run(t.Context(), src, unwritable)
 	require.ErrorContains(t, err, "--rejects")
 
@@ -231,7 +229,7 @@ func TestFormatCanBeForced(t *testing.T) {
 	require.ErrorContains(t, err, "1 of 1 lines were rejected")
 	require.Equal(t, [][]string{{"1", "is not a JSON object", "post_id,user_id,action"}}, rejects)
 	_, err = ParseFormat("xml")
-	require.ErrorContains(t, err, "none of auto, csv, ndjson")
+	require.ErrorContains(t, err, "not one of auto, csv, ndjson")
 }
 
 func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
@@ -285,7 +283,7 @@ func (s *signal) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestWhatKafkaDoesNotTakeIsNamedAndNothingOvertakesIt(t *testing.T) {
+func TestImportReportsRejectedRecordsInOrder(t *testing.T) {
 	cluster, kafka := broker(t)
 	kafka.RequestTimeout = time.Second
 	requests := 0
@@ -310,7 +308,7 @@ func TestWhatKafkaDoesNotTakeIsNamedAndNothingOvertakesIt(t *testing.T) {
 	require.Positive(t, summary.NotAcknowledged)
 	require.Equal(t, summary.Lines, summary.Acknowledged+summary.NotAcknowledged, "every line is accounted for")
 	require.Len(t, rejects, int(summary.NotAcknowledged))
-	require.Less(t, summary.Lines, int64(events), "it goes on although Kafka takes nothing")
+	require.Less(t, summary.Lines, int64(events), "the import must stop when Kafka accepts nothing")
 
 	last := map[uint64]uint64{}
 	for _, e := range readLikes(t, kafka) {

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// Rejects is a CSV file of the lines that did not become events in Kafka: line,reason,original. It is created with its
-// first line, so an import without rejects leaves no file.
+// Rejects is a CSV file (line,reason,original) of what did not become events in Kafka, created with its first line.
 type Rejects struct {
 	path string
 

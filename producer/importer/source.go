@@ -23,8 +23,7 @@ type Source struct {
 	file   *os.File // nil: standard input
 }
 
-// Open opens a file; "-" is stdin. Gzip is detected by its first two bytes, whatever the name. When ctx ends, reading
-// from stdin fails.
+// Open opens a file; "-" is stdin. Gzip is detected by its first two bytes. When ctx ends, reading stdin fails.
 func Open(ctx context.Context, path string, stdin io.Reader) (*Source, error) {
 	s := &Source{Name: path, size: -1}
 	var raw io.Reader
@@ -46,20 +45,19 @@ func Open(ctx context.Context, path string, stdin io.Reader) (*Source, error) {
 	magic, err := buffered.Peek(2)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		err = fmt.Errorf("read %s: %w", s.Name, err)
+		err = fmt.Errorf("reading %s: %w", s.Name, err)
 	case string(magic) != "\x1f\x8b":
 		return s, nil
 	default:
 		if s.reader, err = gzip.NewReader(buffered); err == nil {
 			return s, nil
 		}
-		err = fmt.Errorf("%s begins like gzip but is none: %w", s.Name, err)
+		err = fmt.Errorf("%s starts like gzip but is not gzip: %w", s.Name, err)
 	}
 	return nil, errors.Join(err, s.Close())
 }
 
-// interruptible returns a reader of r that fails when ctx ends. A read of standard input itself cannot be interrupted:
-// the goroutine ends with the input or with the process.
+// interruptible returns a reader of r that fails when ctx ends; a blocked read of r stays, until the process exits.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
@@ -90,8 +88,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 }
 
 const (
-	// maxLineBytes bounds a line; a longer one cannot be an event.
-	maxLineBytes = schema.MaxEventBytes
+	maxLineBytes = schema.MaxEventBytes // a longer line cannot be an event
 	bufferBytes  = 64 << 10
 )
 
@@ -138,8 +135,7 @@ func (l *lines) next() (line, error) {
 	return line{text[:min(len(text), maxLineBytes)], len(text) > maxLineBytes}, nil
 }
 
-// peek returns the first byte that is not white space, or 0 if there is none. It waits for no more bytes than that: the
-// source may be a terminal.
+// peek returns the first byte that is not white space, or 0, and waits for no more: the source may be a terminal.
 func (l *lines) peek() (byte, error) {
 	for n := 1; n <= maxLineBytes; n++ {
 		head, err := l.r.Peek(n)
@@ -158,7 +154,7 @@ func (l *lines) peek() (byte, error) {
 
 func (l line) decode(decode decoder, e *schema.Event) error {
 	if l.cut {
-		return fmt.Errorf("is longer than %d bytes; only its beginning stands here", maxLineBytes)
+		return fmt.Errorf("is longer than %d bytes; only its start is kept", maxLineBytes)
 	}
 	return decode(l.text, e)
 }

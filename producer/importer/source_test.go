@@ -19,7 +19,7 @@ import (
 	"kudos/schema"
 )
 
-func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
+func TestInterruptWhileStandardInputIsIdle(t *testing.T) {
 	_, kafka := broker(t)
 	stdin, feed, err := os.Pipe()
 	require.NoError(t, err)
@@ -40,22 +40,21 @@ func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return im.count.lines.Load() == 1 }, 10*time.Second, time.Millisecond)
-	cancel(errors.New("told to stop"))
-	require.ErrorContains(t, apikit.Receive(t, done, "a silent standard input holds the import up"), "told to stop")
+	cancel(errors.New("stop requested"))
+	require.ErrorContains(t, apikit.Receive(t, done, "silent standard input blocks the import"), "stop requested")
 	require.False(t, summary.Complete)
-	require.EqualValues(t, 1, summary.Acknowledged, "what was read is sent")
+	require.EqualValues(t, 1, summary.Acknowledged, "an event that was read must be sent")
 	require.Len(t, readLikes(t, kafka), 1)
 }
 
-// A file that breaks off within a line: the truncated line could still be read as an event, of another user. Everything
-// before it is imported, and the import says that this is not all.
-func TestASourceThatBreaksOff(t *testing.T) {
+// A file that breaks off within a line: the truncated line could still be read as an event, of another user.
+func TestSourceFailsMidway(t *testing.T) {
 	_, kafka := broker(t)
 	whole := gzipped(t, "post_id,user_id,action\n7,1,LIKE\n7,2,LIKE\n7,3,LIKE")
 	const trailer = 8 // of gzip: the checksum and the length
 	summary, rejects, err := importText(t, kafka, Options{}, whole[:len(whole)-trailer])
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.ErrorContains(t, err, "read line 4: ")
+	require.ErrorContains(t, err, "reading line 4: ")
 	require.ErrorContains(t, err, "import it again from the start")
 	require.Empty(t, rejects)
 	require.False(t, summary.Complete)
@@ -69,7 +68,7 @@ func TestASourceThatBreaksOff(t *testing.T) {
 }
 
 // A line longer than the buffer is one line, truncated. The next line is complete and has the next number.
-func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
+func TestLineLongerThanTheBuffer(t *testing.T) {
 	sizes := []int{maxLineBytes, maxLineBytes + 1, bufferBytes - 1, bufferBytes, bufferBytes + 1, 3*bufferBytes + 7}
 	for _, end := range []string{"\n", "\r\n"} {
 		var text strings.Builder
@@ -85,7 +84,7 @@ func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 			require.Equal(t, strings.Repeat("x", maxLineBytes), string(long.text), "a line of %d bytes", size)
 			short, err := lines.next()
 			require.NoError(t, err)
-			require.Equal(t, "short", string(short.text), "behind a line of %d bytes", size)
+			require.Equal(t, "short", string(short.text), "after a line of %d bytes", size)
 			require.False(t, short.cut)
 			require.EqualValues(t, 2*i+2, lines.number)
 		}
@@ -100,7 +99,7 @@ func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 	broken := errors.New("the disk is broken")
 	lines := newLines(io.MultiReader(strings.NewReader(strings.Repeat("x", 2*bufferBytes)), iotest.ErrReader(broken)))
 	_, err := lines.next()
-	require.ErrorIs(t, err, broken, "a line that breaks off is none, however long")
+	require.ErrorIs(t, err, broken, "an incomplete line must not be returned, however long")
 }
 
 // FuzzLines checks that each line that is not empty becomes an event or is rejected, and does not affect others.

@@ -9,12 +9,10 @@ import (
 
 // Mark is a watermark of a partition and the offset at which the partition reached it.
 type Mark struct {
-	Watermark schema.Minute
-	Offset    int64         // in like-updates
-	Idle      schema.Minute // the time to which ticks had advanced the clock
-	// Exclusions is the offset in trending-exclusions up to which the lists omit excluded posts. The caller of a
-	// Partition sets it.
-	Exclusions int64
+	Watermark  schema.Minute
+	Offset     int64         // in like-updates
+	Idle       schema.Minute // the time to which ticks had advanced the clock
+	Exclusions int64         // offset in trending-exclusions up to which lists omit posts; a Partition's caller sets it
 }
 
 // Seal is the last position of a partition up to which all of its lists are known.
@@ -25,11 +23,9 @@ type Seal struct {
 
 // Clock is the progress of a partition of like-updates, as its reports say.
 type Clock struct {
-	// Since is the watermark of the first report: lists with earlier ends may be missing. NoMinute means that there was
-	// no clock yet.
+	// Since is the watermark of the first report: lists with earlier ends may be missing. NoMinute means no clock yet.
 	Since schema.Minute
-	// Marks are the watermarks that the partition has reached, in order, as far back as they are needed.
-	Marks []Mark
+	Marks []Mark // that the partition has reached, in order, as far back as they are needed
 	Seal  Seal
 }
 
@@ -111,9 +107,8 @@ func (c *Clock) Forget(end schema.Minute) []Mark {
 	return gone
 }
 
-// Merge combines the lists of the partitions. The result is exact: a post is in one partition only, or it is shared and
-// then in the lists of all partitions that have likes of it. Scores are sums over likes, so those of a shared post add
-// up.
+// Merge combines the lists of the partitions. The result is exact: a post is in one partition only, or shared and then
+// in the lists of all partitions that have likes of it. Scores are sums over likes, so those of a shared post add up.
 func Merge(lists [][]Post, topN int, minLikes int64, excluded func(post uint64) bool) []Post {
 	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(a, b Post) int { return cmp.Compare(a.ID, b.ID) })

@@ -65,8 +65,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkActive fills the windows with 1 million posts, each liked in one or several regions, and reports their
-// memory.
+// BenchmarkActive fills the windows with 1 million posts, each liked in one or more regions, and reports their memory.
 func BenchmarkActive(b *testing.B) {
 	for b.Loop() {
 		before := heap()

@@ -6,17 +6,13 @@ import (
 	"kudos/schema"
 )
 
-// Leaders are the posts of one region with the most likes of all time. It is a short list, so that an update is cheap:
-// no post outside Best is better than Floor.
+// Leaders are a region's most liked posts of all time: few, so updates are cheap. No post outside Best beats Floor.
 type Leaders struct {
-	Best []Post // best first
-	// Floor is at least as good as every post that is not in Best; nil if there are no others.
-	Floor *Post
+	Best  []Post // best first
+	Floor *Post  // at least as good as every post that is not in Best; nil if there are no others
 }
 
-// spare is how many times the length of a list is kept in Best: more posts have to drop out before all posts must be
-// searched again.
-const spare = 2
+const spare = 2 // times a list's length that Best keeps: more posts must drop out before all are searched again
 
 // LeaderOf is a post with its likes of all time; reached is when it reached that count (Unix ms).
 func LeaderOf(post uint64, likes, reached int64) Post {
@@ -64,8 +60,7 @@ func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool)
 	return true
 }
 
-// List returns the topN best posts that are not excluded and have at least minLikes. ok is false if posts outside Best
-// may belong in it.
+// List returns the topN best posts not excluded, with at least minLikes. ok is false if posts outside Best may belong.
 func (l *Leaders) List(topN int, minLikes int64, excluded func(post uint64) bool) (list []Post, ok bool) {
 	for _, post := range l.Best {
 		if len(list) == topN || post.Likes < minLikes {

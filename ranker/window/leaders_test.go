@@ -11,8 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// TestLeadersAreTheBest: however counts change and whichever posts are excluded, a list has the best of all posts in
-// order, or reports that it does not know.
+// TestLeadersAreTheBest: a list has the best of all posts in order, or reports that it does not know.
 func TestLeadersAreTheBest(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -71,7 +70,7 @@ func TestLeadersAreFew(t *testing.T) {
 	require.Equal(t, third, *l.Floor)
 	require.Equal(t, [2]bool{false, false}, update(third), "it is the floor")
 	first.Likes++
-	require.Equal(t, [2]bool{true, false}, update(first), "it was there before")
+	require.Equal(t, [2]bool{true, false}, update(first), "it was already listed")
 	second.Likes++
 	require.Equal(t, [2]bool{true, false}, update(second))
 }
@@ -96,7 +95,6 @@ func best(all map[uint64]Post, excluded map[uint64]bool, topN int) []Post {
 	return posts[:min(len(posts), topN)]
 }
 
-// TestLeadersHaveLikes: a post without likes is not listed.
 func TestLeadersHaveLikes(t *testing.T) {
 	nobody := func(uint64) bool { return false }
 	l := &Leaders{}
@@ -114,8 +112,7 @@ func clockAt(watermark schema.Minute) Clock {
 	return Clock{Since: schema.NoMinute, Seal: Seal{Clock: watermark + 2, Mark: mark}}
 }
 
-// TestAlign: a window ends where all partitions with likes in it have arrived, unless that is unknown or earlier than
-// the last end.
+// TestAlign: a window ends where all partitions with likes in it have arrived, unless unknown or before the last end.
 func TestAlign(t *testing.T) {
 	none := clockAt(0)
 	none.Seal.Clock, none.Seal.Watermark = schema.NoMinute, schema.NoMinute
@@ -129,16 +126,16 @@ func TestAlign(t *testing.T) {
 		end    schema.Minute
 		ok     bool
 	}{
-		{"nobody has a clock", []Clock{none, none}, schema.NoMinute, schema.NoMinute, false},
-		{"one alone", []Clock{clockAt(100), none}, schema.NoMinute, 101, true},
-		{"the one behind", []Clock{clockAt(100), clockAt(105)}, schema.NoMinute, 101, true},
+		{"no partition has a clock", []Clock{none, none}, schema.NoMinute, schema.NoMinute, false},
+		{"only one has a clock", []Clock{clockAt(100), none}, schema.NoMinute, 101, true},
+		{"the slowest decides", []Clock{clockAt(100), clockAt(105)}, schema.NoMinute, 101, true},
 		{"far behind: nothing in the window", []Clock{clockAt(80), clockAt(105)}, schema.NoMinute, 106, true},
 		{"just in the window", []Clock{clockAt(94), clockAt(105)}, schema.NoMinute, 95, true},
-		{"going back it meets another", []Clock{clockAt(88), clockAt(96), clockAt(105)}, schema.NoMinute, 89, true},
-		{"that far already", []Clock{clockAt(100), clockAt(105)}, 101, 101, true},
-		{"behind what was", []Clock{clockAt(100), clockAt(105)}, 102, 101, false},
-		{"lists of that end are not known", []Clock{clockAt(104), since}, schema.NoMinute, 105, false},
-		{"the first known ones", []Clock{clockAt(105), since}, schema.NoMinute, 106, true},
+		{"going back it reaches another", []Clock{clockAt(88), clockAt(96), clockAt(105)}, schema.NoMinute, 89, true},
+		{"already that far", []Clock{clockAt(100), clockAt(105)}, 101, 101, true},
+		{"behind the last end", []Clock{clockAt(100), clockAt(105)}, 102, 101, false},
+		{"lists of that end are unknown", []Clock{clockAt(104), since}, schema.NoMinute, 105, false},
+		{"the first known lists", []Clock{clockAt(105), since}, schema.NoMinute, 106, true},
 	} {
 		end, ok := Align(&w, tt.clocks, tt.last)
 		require.Equal(t, tt.end, end, tt.name)
@@ -171,8 +168,7 @@ func TestWatermark(t *testing.T) {
 	require.Equal(t, schema.Minute(997), p.Watermark())
 }
 
-// TestAScoreThatHasDecayedIsNone: a post whose score has decayed to zero is not listed.
-func TestAScoreThatHasDecayedIsNone(t *testing.T) {
+func TestFullyDecayedScoreIsNotRanked(t *testing.T) {
 	p := NewPartition(configOf(New(60, 1)))
 	like(p, 1, 1000)
 	require.Equal(t, []uint64{1}, ids(newest(p, "1h")))
@@ -180,9 +176,8 @@ func TestAScoreThatHasDecayedIsNone(t *testing.T) {
 	require.Equal(t, []uint64{2}, ids(newest(p, "1h")))
 }
 
-// TestAWithdrawnLikeDoesNotHideAPost: of equal scores the earlier post is listed, even if its last changes canceled
-// out.
-func TestAWithdrawnLikeDoesNotHideAPost(t *testing.T) {
+// TestWithdrawnLikeDoesNotHideAPost: of equal scores the earlier post is listed, even if its last changes canceled out.
+func TestWithdrawnLikeDoesNotHideAPost(t *testing.T) {
 	config := configOf(New(10, 0), New(60, 0))
 	config.TopN = 1
 	p := NewPartition(config)
@@ -216,8 +211,8 @@ func TestExcludedPostsLeaveAndComeBack(t *testing.T) {
 	requireListed(1)
 }
 
-// TestListsOfRegionsThatAreGone: a list that is empty after a restart becomes a version.
-func TestListsOfRegionsThatAreGone(t *testing.T) {
+// TestListsOfRemovedRegions: a list that is empty after a restart becomes a version.
+func TestListsOfRemovedRegions(t *testing.T) {
 	gone := Key{schema.Region{'F', 'R'}, "10m"}
 	p := NewPartition(configOf(New(10, 0)))
 	p.LoadClock(1000, schema.NoMinute, []Kept{{1, 991}}, map[Key][]Post{gone: {LeaderOf(1, 1, 995)}})
@@ -225,6 +220,6 @@ func TestListsOfRegionsThatAreGone(t *testing.T) {
 	require.Equal(t, []Version{{Key: gone, End: 1001, Offset: 7}}, p.Versions)
 	p.Versions = nil
 	p.MakeVersions(8)
-	require.Empty(t, p.Versions, "once")
+	require.Empty(t, p.Versions, "only once")
 	require.Empty(t, p.regions)
 }

@@ -34,8 +34,7 @@ type Version struct {
 type Partition struct {
 	config *Config
 
-	// Clock is the largest event time so far, or Idle, the time to which ticks have advanced it. Callers must not
-	// change them.
+	// Clock is the largest event time so far, or Idle, to which ticks have advanced it. Callers must not change them.
 	Clock, Idle schema.Minute
 	windows     []sliding
 	grids       []*grid
@@ -52,8 +51,7 @@ type Partition struct {
 	shared   []uint64       // posts that are in other partitions too, sorted
 	listed   map[Key][]Post // posts of the last versions; empty lists are absent
 
-	// Versions and Marks collect the output, in order; the caller takes and empties them. Late counts late likes per
-	// window.
+	// Versions and Marks collect output in order; the caller takes and empties them. Late counts late likes per window.
 	Versions []Version
 	Marks    []Mark
 	Late     []int64

@@ -2,8 +2,7 @@ package window
 
 import "kudos/schema"
 
-// cell is the likes of one post and region in one bucket. The cells of an entry in a grid are a linked list, newest
-// first.
+// cell is the likes of one post and region in one bucket. The cells of a grid entry are a linked list, newest first.
 type cell struct {
 	likes int64
 	start int32  // of the bucket, in minutes
@@ -33,8 +32,7 @@ type board struct {
 	best    []Post // only while a list is being built
 }
 
-// pool holds items that refer to each other by index. Without pointers, the garbage collector has nothing to follow,
-// however many items there are.
+// pool holds items that refer to each other by index: without pointers, the garbage collector has nothing to follow.
 type pool[T any] struct {
 	items []T
 	free  []uint32
@@ -75,7 +73,6 @@ func (p *Partition) entry(region schema.Region, post uint64) uint32 {
 	return e
 }
 
-// score points to the score of an entry in a window.
 func (p *Partition) score(e uint32, w *sliding) *schema.Score {
 	return &p.scores[int(e)*len(p.windows)+w.index]
 }
@@ -101,7 +98,6 @@ func (p *Partition) noteChanged(e uint32) {
 	}
 }
 
-// drop frees an entry that has no cells left.
 func (p *Partition) drop(e uint32) {
 	p.noteChanged(e)
 	gone := p.entries.items[e]

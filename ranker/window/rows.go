@@ -36,8 +36,7 @@ func (p *Partition) Changed() iter.Seq2[RowKey, []byte] {
 
 const rowVersion = 1
 
-// appendRow encodes an entry: the version; then for each grid the bucket size, the number of cells, and for each cell
-// the bucket number and the likes.
+// appendRow encodes the version, then for each grid: bucket size, number of cells, and bucket number and likes of each.
 func (p *Partition) appendRow(b []byte, e uint32) []byte {
 	b = append(b, rowVersion)
 	for _, g := range p.grids {
@@ -56,13 +55,12 @@ func (p *Partition) appendRow(b []byte, e uint32) []byte {
 	return b
 }
 
-var errRow = errors.New("it ends too early")
+var errRow = errors.New("unexpected end of data")
 
-// LoadRow loads a row written by an earlier Partition. It skips buckets of sizes that no window uses anymore; LoadClock
-// drops those that are too old.
+// LoadRow loads an earlier Partition's row, without buckets of unused sizes; LoadClock drops those that are too old.
 func (p *Partition) LoadRow(key RowKey, value []byte) error {
 	if len(value) == 0 || value[0] != rowVersion {
-		return fmt.Errorf("row of post %d in %s is of a version that this program does not know; "+
+		return fmt.Errorf("row of post %d in %s has an unknown version; "+
 			"run the version that wrote it, or a later one", key.Post, schema.RankingRegion(key.Region))
 	}
 	if !p.loadGrids(key, value[1:]) {
@@ -113,8 +111,7 @@ func (p *Partition) Kept() []Kept {
 	return kept
 }
 
-// LoadClock completes the loading with the clock, the kept times, and the lists of the last versions. All lists count
-// as changed and become versions where they differ.
+// LoadClock completes the loading with clock, kept times and last lists. Lists that differ become versions.
 func (p *Partition) LoadClock(clock, idle schema.Minute, kept []Kept, listed map[Key][]Post) {
 	p.listed = listed
 	for key := range listed {

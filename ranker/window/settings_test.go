@@ -23,7 +23,6 @@ func configOf(windows ...Window) *Config {
 	return &Config{Windows: windows, TopN: 5, MinLikes: 1}
 }
 
-// rowsOf applies the changed rows to rows.
 func rowsOf(p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
 	for key, value := range p.Changed() {
 		if rows[key] = value; value == nil {
@@ -53,8 +52,7 @@ func last(p *Partition, name string) (posts []Post) {
 	return posts
 }
 
-// TestLongerWindowIsPartial: likes that a shorter window has dropped do not come back, and are reported missing until
-// the longer one has filled.
+// TestLongerWindowIsPartial: likes dropped by a shorter window are reported missing until the longer one has filled.
 func TestLongerWindowIsPartial(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(New(10, 0)))
@@ -70,20 +68,20 @@ func TestLongerWindowIsPartial(t *testing.T) {
 
 	p := reopened(t, old, rows, New(10, 0), New(60, 0))
 	require.Equal(t, []Partial{{Window: "1h", Since: start + 6, Complete: start + 66}}, p.Partial())
-	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "post 1 was let go of")
+	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "post 1 was dropped")
 	like(p, 1, start+5)
-	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "too late for what is kept")
+	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "older than what is kept")
 	rowsOf(p, rows)
 	again := reopened(t, p, rows, New(10, 0), New(60, 0))
-	require.Equal(t, p.Partial(), again.Partial(), "still so after a restart")
+	require.Equal(t, p.Partial(), again.Partial(), "the same after a restart")
 	like(p, 4, start+64)
 	require.NotEmpty(t, p.Partial())
 	like(p, 4, start+65)
 	require.Empty(t, p.Partial())
 }
 
-// TestWindowOfOtherBucketsBeginsEmpty: there are no minute buckets if all windows use hours.
-func TestWindowOfOtherBucketsBeginsEmpty(t *testing.T) {
+// TestWindowOfOtherBucketsStartsEmpty: there are no minute buckets if all windows use hours.
+func TestWindowOfOtherBucketsStartsEmpty(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(Day()))
 	like(old, 1, start)
@@ -140,5 +138,5 @@ func TestLateLikesAreCounted(t *testing.T) {
 	p.Add(2, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(start - 100), Likes: 3}}, 0)
 	require.Equal(t, []int64{4, 3}, p.Late)
 	p.Add(1, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(start), Likes: -1}}, 0)
-	require.Equal(t, []int64{4, 3}, p.Late, "an unlike is no late like")
+	require.Equal(t, []int64{4, 3}, p.Late, "an unlike is not a late like")
 }

@@ -32,8 +32,7 @@ type bucket struct {
 	entries []uint32
 }
 
-// idleStep bounds how far one step moves the clock, in minutes, and so the number of lists that it produces.
-const idleStep = 10
+const idleStep = 10 // minutes: bounds how far one step moves the clock, and so how many lists it produces
 
 // AdvanceIdle moves the clock toward the time to, if there is a clock, while no updates arrive; next is the current
 // offset. It reports whether the clock moved.
@@ -49,8 +48,7 @@ func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
 	return true
 }
 
-// moveClock advances the clock and the windows. next is the current offset, and before is the offset of the record that
-// moved the clock.
+// moveClock advances clock and windows. next is the current offset, before that of the record that moved the clock.
 func (p *Partition) moveClock(clock schema.Minute, before, next int64) {
 	if clock == p.Clock {
 		return
@@ -96,8 +94,7 @@ func (p *Partition) slideTo(w *sliding, target schema.Minute, next int64) {
 	}
 }
 
-// nextChange is the first end after the current one at which some list of the window changes, or a time far in the
-// future.
+// nextChange is the first end after the current one at which some list of the window changes, or far in the future.
 func (w *sliding) nextChange() schema.Minute {
 	change := schema.Minute(1 << 62)
 	if ahead := w.grid.before(w.end); ahead < len(w.grid.buckets) { // a bucket enters
@@ -142,7 +139,6 @@ func (p *Partition) count(w *sliding, b *bucket, sign int64) {
 	}
 }
 
-// expire frees the buckets that no window needs.
 func (p *Partition) expire() {
 	for _, g := range p.grids {
 		oldest := g.windows[0].end

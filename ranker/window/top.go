@@ -52,8 +52,7 @@ func (p *Partition) makeVersions(w *sliding, next int64) {
 	}
 }
 
-// findBest finds the best posts of all dirty boards. It scans the buckets of the window or all entries of the boards,
-// whichever is expected to be cheaper.
+// findBest finds the best posts of all dirty boards. It scans buckets or entries, whichever is expected to be cheaper.
 func (p *Partition) findBest(w *sliding, waiting int) {
 	buckets := w.buckets()
 	active := 0

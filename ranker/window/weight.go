@@ -8,11 +8,9 @@ import (
 )
 
 // weights are the weights of likes of age 0, 1, … n-1 buckets: 2^(-age/halfLife), rounded down to millionths. Integer
-// arithmetic makes them equal on every machine, which floating point does not guarantee.
-//
-// Exponential decay shrinks all scores of a window by the same factor, so their order does not depend on the current
-// time. See Cormode, Shkapenyuk, Srivastava, Xu: Forward Decay: A Practical Time Decay Model for Streaming Systems,
-// ICDE 2009.
+// arithmetic makes them equal on every machine, which floating point does not guarantee. Exponential decay shrinks all
+// scores of a window by the same factor, so their order is independent of time (Cormode, Shkapenyuk, Srivastava, Xu:
+// Forward Decay: A Practical Time Decay Model for Streaming Systems, ICDE 2009).
 func weights(n, bucket, halfLife int64) []schema.Score {
 	w := make([]schema.Score, n)
 	for age := range w {

@@ -10,9 +10,8 @@ import (
 
 // Config is what rankings depend on besides the log. It must be equal in all processes.
 type Config struct {
-	Windows []Window
-	// Lateness is how far a watermark lags behind its clock, in minutes.
-	Lateness int64
+	Windows  []Window
+	Lateness int64 // how far a watermark lags behind its clock, in minutes
 	// TopN bounds the length of a list. Its posts have at least MinLikes likes in the window.
 	TopN     int
 	MinLikes int64
@@ -20,8 +19,8 @@ type Config struct {
 	Regions map[schema.Region]bool
 }
 
-// Home is the region whose rankings count the likes of region.
-func (c *Config) Home(region schema.Region) schema.Region {
+// PartitionOf is the region whose rankings count the likes of region.
+func (c *Config) PartitionOf(region schema.Region) schema.Region {
 	if c.Regions == nil || c.Regions[region] {
 		return region
 	}
@@ -38,22 +37,19 @@ func (c *Config) Settings() uint64 {
 	return h.Sum64()
 }
 
-// Window is a hopping window in event time. Its likes are kept in buckets of one size; the bucket divides the hop, and
-// the hop divides the window size.
+// Window is a hopping window in event time, with buckets of one size: bucket divides hop, and hop divides size.
 type Window struct {
 	Name              string
 	Size, Hop, Bucket int64 // in minutes
-	// HalfLife, in minutes, is the age at which a like weighs half; 0 means no decay.
-	HalfLife int64
+	HalfLife          int64 // in minutes, the age at which a like weighs half; 0: no decay
 
 	weights []schema.Score // by age in buckets; nil without decay
 }
 
 const (
-	hour = 60
-	day  = 24 * hour
-	// longSize is the size from which windows hop by the hour.
-	longSize = 12 * hour
+	hour     = 60
+	day      = 24 * hour
+	longSize = 12 * hour // the size from which windows hop by the hour
 )
 
 // New returns a hopping window; size and halfLife are in minutes.
@@ -99,5 +95,4 @@ func floor(m schema.Minute, n int64) schema.Minute {
 	return schema.Minute(q * n)
 }
 
-// ceil rounds m up to a multiple of n minutes.
 func ceil(m schema.Minute, n int64) schema.Minute { return -floor(-m, n) }

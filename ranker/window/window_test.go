@@ -16,10 +16,9 @@ import (
 
 // update is one record of a simulated like-updates.
 type update struct {
-	post   uint64
-	deltas []schema.Delta
-	// withdrawn means that a like of the first delta was withdrawn.
-	withdrawn bool
+	post      uint64
+	deltas    []schema.Delta
+	withdrawn bool // a like of the first delta was withdrawn
 }
 
 // world is several partitions with their logs, and a merge that sees what they have sealed.
@@ -128,7 +127,6 @@ func (w *world) check(t *testing.T) (made int) {
 	return made
 }
 
-// recompute counts from the logs alone.
 func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, positions []int64) []Post {
 	posts := []Post{}
 	likes := map[uint64]map[schema.Minute]int64{}
@@ -171,8 +169,7 @@ func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, 
 	return posts[:min(len(posts), w.config.TopN)]
 }
 
-// TestRankingsEqualTheRecount: whatever arrives in whatever order, and wherever the partitions are, a ranking follows
-// from the logs at its positions.
+// TestRankingsEqualTheRecount: in whatever order things arrive, a ranking follows from the logs at its positions.
 func TestRankingsEqualTheRecount(t *testing.T) {
 	for _, halfLife := range []int64{0, 4} {
 		for seed := range uint64(40) {
@@ -211,15 +208,14 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 				require.Positive(t, made)
 				for p := range w.parts {
 					posts, cells := w.parts[p].Size()
-					require.Zero(t, posts+cells, "all has left the windows")
+					require.Zero(t, posts+cells, "everything has left the windows")
 				}
 			})
 		}
 	}
 }
 
-// firstShared is the first of the posts that are in all partitions.
-const firstShared = 1000
+const firstShared = 1000 // of the posts that are in all partitions
 
 // randomUpdate likes a post, or withdraws an earlier like.
 func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
@@ -247,7 +243,7 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 }
 
 // A partition lists a shared post with its likes there. MinLikes and exclusions apply only to the sum.
-func TestSharedPosts(t *testing.T) {
+func TestPostsWithUserBuckets(t *testing.T) {
 	config := &Config{Windows: []Window{New(10, 0)}, TopN: 1, MinLikes: 2}
 	p := NewPartition(config)
 	like := []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: 100, Likes: 1}}
@@ -267,11 +263,11 @@ func TestSharedPosts(t *testing.T) {
 		}
 		return ids
 	}
-	require.Equal(t, []uint64{8, 9}, listed(), "fewer likes than are asked for, and more posts")
+	require.Equal(t, []uint64{8, 9}, listed(), "fewer likes and more posts than configured")
 	p.Exclude(8, true)
-	require.Empty(t, listed(), "no list has changed: where they are merged it leaves")
+	require.Empty(t, listed(), "no list has changed: the merge removes the post")
 	p.Share(9, false)
-	require.Equal(t, []uint64{8}, listed(), "as any other now")
+	require.Equal(t, []uint64{8}, listed(), "like any other post now")
 
 	nobody := func(uint64) bool { return false }
 	one, none := Post{ID: 1, Likes: 1, Score: 5, Reached: 3}, Post{ID: 2, Likes: 9}
@@ -281,9 +277,8 @@ func TestSharedPosts(t *testing.T) {
 	require.Empty(t, Merge([][]Post{{one}, {one}}, 3, 2, func(post uint64) bool { return post == 1 }))
 }
 
-// TestIdleAdvanceGoesByStepsWhileThereIsSomething: a long idle advance does not make all its lists in one step. Once
-// nothing is left, it takes one step.
-func TestIdleAdvanceGoesByStepsWhileThereIsSomething(t *testing.T) {
+// TestIdleAdvanceStepsWhilePostsRemain: a long idle advance makes its lists in several steps, until nothing is left.
+func TestIdleAdvanceStepsWhilePostsRemain(t *testing.T) {
 	const start, to = schema.Minute(30_000_000), schema.Minute(40_000_000)
 	p := NewPartition(configOf(New(10, 0), New(60, 0)))
 	for m := range schema.Minute(60) {
@@ -296,7 +291,7 @@ func TestIdleAdvanceGoesByStepsWhileThereIsSomething(t *testing.T) {
 	}
 	require.Equal(t, to, p.Clock)
 	require.Equal(t, to, p.Idle)
-	require.Equal(t, 7, steps, "six until the hour is over")
+	require.Equal(t, 7, steps, "six until the end of the hour")
 }
 
 // The likes of a bucket all have the bucket's age.

@@ -1,5 +1,4 @@
-// Package dashboard is the page that the reader serves at /: totals, trending posts, and a post with its like button,
-// all live.
+// Package dashboard is the reader's page at /: totals, trending posts, and a post with its like button, all live.
 //
 // It serves embedded files: HTML, CSS and ES modules as they are in assets, with no build step and nothing from another
 // host. The page calls the reader's API (openapi.yaml) and sends likes to the producer.
@@ -29,18 +28,15 @@ var files embed.FS
 
 // Settings are what the page needs to know about its reader.
 type Settings struct {
-	// ProducerURL is the producer's URL as a browser reaches it. Empty: the page has no like button.
-	ProducerURL string `json:"producer_url"`
+	ProducerURL string `json:"producer_url"` // as a browser reaches it; empty: the page has no like button
 }
 
-// file is a file to serve.
 type file struct {
 	contentType string
 	etag        string // strong: a hash of the content
 	content     []byte
 }
 
-// handler serves files by their path.
 type handler struct {
 	files    map[string]file
 	producer string // its origin, for the Content-Security-Policy

@@ -51,7 +51,7 @@ func TestHeadersOfEveryFile(t *testing.T) {
 }
 
 // A browser revalidates each time, and gets a file only if its content has changed.
-func TestFilesAreAskedForByTheirContent(t *testing.T) {
+func TestFilesAreNamedByTheirContent(t *testing.T) {
 	h := Handler(Settings{})
 	etagOf := func(h http.Handler, target string) string {
 		return ask(t, h, "GET", target).RequireHeader("Cache-Control", "no-cache").Header.Get("ETag")
@@ -91,11 +91,11 @@ func TestOtherPathsAndMethods(t *testing.T) {
 	h := Handler(Settings{})
 	for _, target := range []string{"/v1/nothing", "/assets", "/assets/", "/assets/none.js", "/index.html",
 		"/assets/../dashboard.go", "/favicon.ico"} {
-		ask(t, h, "GET", target).RequireJSON(404, apikit.Problem(404, "not-found", "There is nothing here",
+		ask(t, h, "GET", target).RequireJSON(404, apikit.Problem(404, "not-found", "Not found",
 			fmt.Sprintf("no route has the path %q", target)))
 	}
 	ask(t, h, "POST", "/").RequireHeader("Allow", "GET, HEAD").RequireJSON(405, apikit.Problem(405,
-		"method-not-allowed", "The method is not allowed here", "POST is not allowed here; GET is"))
+		"method-not-allowed", "Method not allowed", "POST is not allowed; allowed: GET"))
 }
 
 // TestFilesKeepToThePolicy finds what the policy forbids, which would otherwise fail only in a browser.
@@ -105,8 +105,7 @@ func TestFilesKeepToThePolicy(t *testing.T) {
 	inline := regexp.MustCompile(`<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:`)
 	require.Empty(t, inline.FindAllString(string(page), -1), "inline script or style")
 
-	// Each file that the page names exists, and the page names each module, so that it is fetched at once and not only
-	// when another module imports it.
+	// The page names existing files, and each module, so that it is fetched at once, not only when it is imported.
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?:src|href)="/(assets/[^"]+)"`).FindAllStringSubmatch(string(page), -1) {
 		named[m[1]] = true

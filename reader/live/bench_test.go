@@ -94,8 +94,7 @@ func (c countingConn) send(news iter.Seq2[[]byte, *message]) (n int, err error) 
 func (countingConn) heartbeat(context.Context) error { return nil }
 func (countingConn) close(error)                     {}
 
-// BenchmarkIdleStreams reports the memory of an idle stream of one post on a real server. It includes the client, a
-// bare connection in the same process.
+// BenchmarkIdleStreams reports the memory of an idle stream on a real server, including the client's bare connection.
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 2_000
 	for kind, headers := range map[string]string{

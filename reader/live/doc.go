@@ -11,6 +11,5 @@
 // only heartbeats are sent.
 //
 // A stream registers with its subjects before it reads the view. A change that this read misses becomes visible later.
-// Its callback comes later still, and finds the stream registered. If both deliver a change, its position gives that
-// away.
+// Its callback comes later still, and finds the stream registered. If both deliver a change, its position shows it.
 package live

@@ -23,15 +23,13 @@ const (
 	slugFailed     = "failed"
 )
 
-// Values of Retry-After, in seconds. A slot becomes free when some stream ends, which may take long; a view catches up
-// soon.
+// Retry-After, in seconds. A slot becomes free when some stream ends, which may take long; a view catches up soon.
 const (
 	retryWhenFull  = "10"
 	retryWhenReady = "1"
 )
 
-// leaveTimeout bounds the closing of a connection.
-const leaveTimeout = 2 * time.Second
+const leaveTimeout = 2 * time.Second // bounds the closing of a connection
 
 // refusal is a response that is not a stream.
 type refusal struct {
@@ -39,7 +37,6 @@ type refusal struct {
 	retryAfter string // seconds; "": a retry is useless
 }
 
-// slug returns the last part of the problem's type.
 func (r *refusal) slug() string { return r.Type[strings.LastIndexByte(r.Type, ':')+1:] }
 
 // ServeHTTP opens a stream and serves it until it ends.
@@ -110,12 +107,12 @@ func unavailable(slug, title, retryAfter, detail string) *refusal {
 
 // refusalOf says why a stream that was admitted could not be opened.
 func (h *Hub) refusalOf(err error) *refusal {
-	if notReady(err) || errors.Is(err, errEpochs) || errors.Is(err, errAnew) {
-		return unavailable(slugNotReady, "The reader is not ready for this", retryWhenReady, err.Error())
+	if notReady(err) || errors.Is(err, errEpochs) || errors.Is(err, errRecreated) {
+		return unavailable(slugNotReady, "Reader not ready", retryWhenReady, err.Error())
 	}
-	h.log.Error("live: a stream cannot be opened", "error", err)
-	return unavailable(slugFailed, "The reader failed", retryWhenFull,
-		"the reader could not read what is to be shown; its log says why")
+	h.log.Error("live: cannot open a stream", "error", err)
+	return unavailable(slugFailed, "Internal error", retryWhenFull,
+		"the reader failed to read the values to send; its log has the cause")
 }
 
 // Values of the label kind.
@@ -131,7 +128,6 @@ type metrics struct {
 	refused  *prometheus.CounterVec // reason
 }
 
-// newMetrics registers the metrics of live streams with reg.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	counter := func(name, label, help string) *prometheus.CounterVec {
 		o := prometheus.CounterOpts{Namespace: "kudos", Subsystem: "reader", Name: name, Help: help}
@@ -139,12 +135,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Subsystem: "reader", Name: "streams",
-			Help: "Live streams that are open, by kind."}, []string{"kind"}),
+			Help: "Open live streams, by kind."}, []string{"kind"}),
 		messages: counter("stream_messages_total", "kind", "Messages sent on live streams, by kind."),
 		dropped: counter("streams_dropped_total", "kind",
-			"Live streams that were closed because the client was too slow, by kind."),
+			"Live streams closed because the client was too slow, by kind."),
 		refused: counter("streams_refused_total", "reason",
-			"Live streams that were not opened, by the word of the problem."),
+			"Live streams rejected, by problem type."),
 	}
 	for _, kind := range []string{kindSSE, kindWebSocket} {
 		m.streams.WithLabelValues(kind)

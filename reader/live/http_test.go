@@ -27,8 +27,7 @@ func quick(o *Options) {
 	o.Origins = []string{"https://www.example.com", "http://[::1]:8081"}
 }
 
-// serve serves a hub behind the same middleware as the role. The server's buffers are small, so that a client which
-// does not read is noticed.
+// serve serves a hub behind the role's middleware, with small buffers, so that a client that does not read is noticed.
 func serve(t testing.TB, r *rig, http2 bool) *httptest.Server {
 	t.Helper()
 	var handler http.Handler = r.Hub
@@ -103,7 +102,7 @@ func (c *client) until(want int64) (messages int, last shown) {
 	c.t.Helper()
 	for {
 		m, ok := c.read()
-		require.True(c.t, ok, "the stream has ended before %d", want)
+		require.True(c.t, ok, "the stream ended before %d", want)
 		messages++
 		if m.likes(c.t).Likes == want {
 			return messages, m
@@ -185,8 +184,7 @@ func TestSSEOnTheWire(t *testing.T) {
 	}
 }
 
-// TestNoStream checks that HEAD gets only the headers, and that other methods, and connections without deadlines, are
-// rejected.
+// TestNoStream: HEAD gets only the headers; other methods, and connections without deadlines, are rejected.
 func TestNoStream(t *testing.T) {
 	r := start(t, 1, quick)
 	ask := func(method string) *http.Response {
@@ -205,7 +203,7 @@ func TestNoStream(t *testing.T) {
 	r.requireMetric(1, "_refused_total", "reason", slugFailed)
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejections(t *testing.T) {
 	r := start(t, 2, func(o *Options) { quick(o); o.MaxStreams = 1 })
 	server := serve(t, r, false)
 	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid, "")
@@ -239,7 +237,6 @@ func bulky(r *rig, offset int64) {
 	r.rankings.put("DE", "1h", offset, ids...)
 }
 
-// stopReading opens a stream and does not read it.
 func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn {
 	t.Helper()
 	raw, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -251,9 +248,9 @@ func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn
 	return raw
 }
 
-// TestAClientThatDoesNotReadIsDropped checks that other clients continue. Over HTTP/2 they use the same connection,
+// TestSlowSubscriberIsDropped checks that other clients continue. Over HTTP/2 they use the same connection,
 // where the stream's window is full and not the connection's buffer.
-func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
+func TestSlowSubscriberIsDropped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		kind, request string // "": over HTTP/2

@@ -22,10 +22,9 @@ type Hub struct {
 	log      *slog.Logger
 	metrics  *metrics
 
-	posts  *registry[uint64]
-	ranked *registry[rankingKey]
-	// changed holds one element while values wait to be published.
-	changed chan struct{}
+	posts   *registry[uint64]
+	ranked  *registry[rankingKey]
+	changed chan struct{} // holds one element while values wait to be published
 
 	mu struct {
 		sync.Mutex
@@ -51,8 +50,7 @@ type Options struct {
 	Heartbeat  time.Duration // between heartbeats of a stream
 	// WriteTimeout is how long a client may take to accept a write, or to answer a ping, before its stream is closed.
 	WriteTimeout time.Duration
-	// Origins are the origins of web pages that may open a WebSocket, such as https://www.example.com; "*": all. (For
-	// SSE, browsers rely on CORS.)
+	// Origins are those of pages that may open a WebSocket, such as https://www.example.com; "*": all. (SSE has CORS.)
 	Origins []string
 }
 
@@ -148,12 +146,12 @@ func (h *Hub) admit(s *stream) *refusal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.phase != running {
-		return unavailable(slugNotRunning, "There are no streams now", retryWhenReady,
-			"live streams are not open: the reader starts or shuts down")
+		return unavailable(slugNotRunning, "Streams unavailable", retryWhenReady,
+			"there are no live streams: the reader is starting or shutting down")
 	}
 	if len(h.mu.streams) >= h.options.MaxStreams {
-		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many streams at a time",
-			"as many live streams are open as the reader takes (reader.max_streams, %d)", h.options.MaxStreams),
+		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many concurrent streams",
+			"the limit of open live streams is reached (reader.max_streams, %d)", h.options.MaxStreams),
 			retryWhenFull}
 	}
 	h.mu.streams[s] = struct{}{}

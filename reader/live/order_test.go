@@ -20,8 +20,7 @@ type theLog struct {
 	mu           sync.Mutex
 	transactions [][]transaction
 	counts       map[uint64]schema.Counts
-	// history has the likes of each post, by the offset from which they are valid.
-	history map[uint64]map[int64]int64
+	history      map[uint64]map[int64]int64 // likes of each post, by the offset from which they are valid
 }
 
 type transaction struct {
@@ -75,7 +74,6 @@ func (l *theLog) feed(f *fakeLikes, applied []int, n int) {
 	}
 }
 
-// asOf returns the likes of a post as of an offset.
 func (l *theLog) asOf(post uint64, offset int64) (likes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,10 +86,9 @@ func (l *theLog) asOf(post uint64, offset int64) (likes int64) {
 	return likes
 }
 
-// TestNeverAnOlderValue checks clients that lose their connection and reconnect, to the same reader or to one that is
-// behind. The values that they see of each post are right as of their positions and never older than one seen before,
-// and they end with the last one.
-func TestNeverAnOlderValue(t *testing.T) {
+// TestNewestValueWins: clients that reconnect, maybe to a reader that is behind, see of each post values that are right
+// as of their positions, never older than one seen before, and end with the last one.
+func TestNewestValueWins(t *testing.T) {
 	const (
 		partitions = 3
 		clients    = 12
@@ -189,7 +186,7 @@ func (c *wanderer) run(finished context.Context) {
 func (c *wanderer) look(m shown) {
 	got := m.likes(c.t)
 	if before, ok := c.seen[got.PostID]; ok && got.AsOf.Offset < before.AsOf.Offset {
-		c.t.Errorf("post %d: %+v came after %+v", got.PostID, got, before)
+		c.t.Errorf("post %d: %+v was sent after %+v", got.PostID, got, before)
 	}
 	if want := c.log.asOf(got.PostID, got.AsOf.Offset); got.Likes != want {
 		c.t.Errorf("post %d has %d as of %s, not %d", got.PostID, want, got.AsOf, got.Likes)

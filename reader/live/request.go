@@ -14,7 +14,6 @@ import (
 	"kudos/schema"
 )
 
-// wanted is what a client requests.
 type wanted struct {
 	posts   []uint64    // without duplicates; or
 	ranking *rankingKey // this one
@@ -30,9 +29,9 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	q := &wanted{}
 	switch posts, ranking := in.Given(query.PostIDs), in.Given(trending); {
 	case posts == ranking:
-		in.Refuse(query.PostIDs, problem.Empty, "either post_ids or trending is to be given")
+		in.Refuse(query.PostIDs, problem.Empty, "either post_ids or trending is required")
 	case posts && in.Given(window):
-		in.Refuse(window, problem.UnknownField, "goes with trending only")
+		in.Refuse(window, problem.UnknownField, "is valid only with trending")
 	case posts:
 		for _, post := range in.Posts(nil, maxPosts) { // duplicates are shown once
 			if !slices.Contains(q.posts, post) {
@@ -60,8 +59,7 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	return q, nil
 }
 
-// maxEventID bounds an event id, in bytes. An id of MaxPosts partitions with the largest numbers is shorter.
-const maxEventID = 4096
+const maxEventID = 4096 // bytes. An id of MaxPosts partitions with the largest numbers is shorter
 
 var epochForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
@@ -81,7 +79,7 @@ func parseEventID(s string) (*eventID, error) {
 	}
 	epoch, positions, _ := strings.Cut(s, ".")
 	if !epochForm.MatchString(epoch) {
-		return nil, errors.New("does not begin with 8 hex digits and a dot")
+		return nil, errors.New("does not start with 8 hex digits and a dot")
 	}
 	id := &eventID{epoch: epoch, offsets: map[int32]int64{}}
 	for position := range strings.SplitSeq(positions, ",") {

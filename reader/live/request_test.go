@@ -45,20 +45,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejectsInvalidInput(t *testing.T) {
 	for query, detail := range map[string]string{
 		"":                             "post_ids: either post_ids or trending",
 		"post_ids=1&trending=DE":       "post_ids: either post_ids or trending",
 		"post_ids=":                    "post_ids: is empty",
 		"trending=":                    "trending: is empty",
 		"post_ids=1,,2":                `post_ids: "" is not a whole number`,
-		"post_ids=1,1,1,1":             "post_ids: has 4 posts; 3 at most",
-		"post_ids=1&window=1h":         "window: goes with trending only",
+		"post_ids=1,1,1,1":             "post_ids: has 4 posts; at most 3",
+		"post_ids=1&window=1h":         "window: is valid only with trending",
 		"trending=Germany":             "trending: ",
 		"trending=DE&trending=FR":      "trending: is given more than once",
 		"trending=DE&window=last/hour": "window: ",
-		"trending=DE&since=now":        "since: is not known",
-		"post_ids=%zz":                 "post_ids: is not encoded",
+		"trending=DE&since=now":        "since: is unknown",
+		"post_ids=%zz":                 "post_ids: is not valid URL encoding",
 		"post_ids=1&last_event_id=5":   "last_event_id: ",
 		"post_ids=1&last_event_id=5&last_event_id=6": "last_event_id: is given more than once",
 	} {
@@ -74,7 +74,7 @@ func TestParseRefuses(t *testing.T) {
 	require.Contains(t, p.Detail, "Last-Event-ID: ")
 }
 
-func TestEventIDRefuses(t *testing.T) {
+func TestEventIDRejectsInvalidInput(t *testing.T) {
 	for _, bad := range []string{
 		"x", "5f0c1d2e", "5f0c1d2e.", "5f0c1d2.1:2", "5F0C1D2E.1:2", "5f0c1d2e.1", "5f0c1d2e.1:", "5f0c1d2e.:1",
 		"5f0c1d2e.1:2,",
@@ -105,8 +105,8 @@ func FuzzEventID(f *testing.F) {
 	})
 }
 
-// TestTheLargestEventIDIsTaken checks that a client can send back any id that it was sent.
-func TestTheLargestEventIDIsTaken(t *testing.T) {
+// TestLargestEventIDIsAccepted checks that a client can send back any id that it was sent.
+func TestLargestEventIDIsAccepted(t *testing.T) {
 	var groups []*group
 	for i := range int32(100) {
 		groups = append(groups, &group{partition: 2147483647 - i, covered: 9223372036854775807})

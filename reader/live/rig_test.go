@@ -57,8 +57,8 @@ func (f *fakeLikes) readyLocked(partition int32) error {
 	return nil
 }
 
-// Homes gives posts above sharedPost user buckets in all partitions.
-func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
+// PartitionsOf gives posts above sharedPost user buckets in all partitions.
+func (f *fakeLikes) PartitionsOf(post uint64) ([]int32, error) {
 	if post > sharedPost {
 		return []int32{0, 1, 2}[:len(f.mu.asOf)], nil
 	}
@@ -86,8 +86,8 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 	defer f.mu.Unlock()
 	f.mu.reads++
 	for _, post := range posts {
-		homes, _ := f.Homes(post)
-		for _, partition := range homes {
+		owners, _ := f.PartitionsOf(post)
+		for _, partition := range owners {
 			if err := f.readyLocked(partition); err != nil {
 				return nil, nil, err
 			}
@@ -102,8 +102,7 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 
 func (f *fakeLikes) Watch(fn func(wire.Position, []view.Change)) { f.watch = fn }
 
-// commit advances a partition to an offset, then calls watch. One goroutine at a time commits to a partition, as in the
-// view.
+// commit advances a partition to an offset, then calls watch: one goroutine at a time per partition, as in the view.
 func (f *fakeLikes) commit(partition int32, offset int64, changes ...view.Change) {
 	f.apply(partition, offset, changes...)
 	f.watch(wire.Position{Partition: partition, Offset: offset}, append([]view.Change{}, changes...))
@@ -165,7 +164,6 @@ func (f *fakeRankings) Get(region, window string) (*view.Ranking, error) {
 
 func (f *fakeRankings) Watch(fn func(*view.Ranking)) { f.watch = fn }
 
-// put stores a ranking of posts at an offset.
 func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64) {
 	r := &view.Ranking{
 		Ranking: &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count",
@@ -181,7 +179,6 @@ func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64)
 	f.watch(r)
 }
 
-// rig is a hub that runs.
 type rig struct {
 	*Hub
 	t        testing.TB
@@ -229,7 +226,6 @@ func start(t testing.TB, partitions int, change func(*Options)) *rig {
 	return r
 }
 
-// subjects returns the number of subjects.
 func (r *rig) subjects() int { return subjectsOf(r.posts) + subjectsOf(r.ranked) }
 
 func subjectsOf[K comparable](r *registry[K]) (n int) {
@@ -241,13 +237,11 @@ func subjectsOf[K comparable](r *registry[K]) (n int) {
 	return n
 }
 
-// requireOpen waits until n streams are open.
 func (r *rig) requireOpen(n int) {
 	r.t.Helper()
 	testkit.WaitFor(r.t, fmt.Sprintf("%d open streams", n), func() bool { return r.open() == n })
 }
 
-// requireMetric requires a value of a metric of streams.
 func (r *rig) requireMetric(want int, name, label, value string) {
 	r.t.Helper()
 	require.EqualValues(r.t, want, apikit.Metric(r.t, r.metrics, "kudos_reader_streams"+name, label, value), value)
@@ -270,7 +264,6 @@ func (m shown) likes(t testing.TB) (body wire.PostLikes) {
 	return body
 }
 
-// first returns the best post of a ranking.
 func (m shown) first(t testing.TB) uint64 {
 	t.Helper()
 	var body wire.Ranking
@@ -336,7 +329,6 @@ func (c *fakeConn) beats() (n int) {
 	return n
 }
 
-// watch opens a stream on a fakeConn.
 func (r *rig) watch(q *wanted) *fakeConn {
 	r.t.Helper()
 	return r.watchOn(&fakeConn{}, q)
@@ -367,11 +359,10 @@ func (r *rig) watchOn(c *fakeConn, q *wanted) *fakeConn {
 	return c
 }
 
-// requireNoGoroutines waits until no goroutine is in this package's code, except the test's own, or in the WebSocket
-// library's.
+// requireNoGoroutines waits until no goroutine but the test's is in this package's or the WebSocket library's code.
 func requireNoGoroutines(t *testing.T) {
 	t.Helper()
-	testkit.WaitFor(t, "the end of all goroutines", func() bool {
+	testkit.WaitFor(t, "all goroutines to end", func() bool {
 		return len(testkit.Goroutines(t, "reader/live.(*", "coder/websocket")) == 0
 	})
 }

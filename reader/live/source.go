@@ -13,7 +13,7 @@ import (
 
 // Likes is what the hub needs of view.Likes.
 type Likes interface {
-	Homes(post uint64) ([]int32, error)
+	PartitionsOf(post uint64) ([]int32, error)
 	Epoch(partition int32) (string, error)
 	AsOf(partition int32) (wire.Position, error)
 	Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
@@ -30,7 +30,7 @@ type Rankings interface {
 }
 
 // errEpochs means that likes was recreated, and that not all partitions of the view follow the new topic yet.
-var errEpochs = errors.New("partitions are of different logs: likes is being made anew")
+var errEpochs = errors.New("partitions are of different logs: likes is being recreated")
 
 // notReady reports whether err passes once a view has caught up.
 func notReady(err error) bool {
@@ -61,15 +61,14 @@ func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
 	return nil
 }
 
-// addPosts registers a stream with posts, by partition.
 func (h *Hub) addPosts(s *stream, posts []uint64) error {
 	byPartition := map[int32][]uint64{}
 	for _, post := range posts {
-		homes, err := h.likes.Homes(post)
+		owners, err := h.likes.PartitionsOf(post)
 		if err != nil {
 			return err
 		}
-		for _, partition := range homes {
+		for _, partition := range owners {
 			byPartition[partition] = append(byPartition[partition], post)
 		}
 	}
@@ -111,7 +110,6 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 	return positions[at].Offset, values, nil
 }
 
-// addRanking registers a stream with a ranking.
 func (h *Hub) addRanking(s *stream, key rankingKey) error {
 	partition, err := h.rankings.Partition(key.region, key.window)
 	if err != nil {
@@ -143,7 +141,7 @@ func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K
 		check: func() error {
 			now, err := r.epoch(partition)
 			if err == nil && now != epoch {
-				err = errAnew
+				err = errRecreated
 			}
 			return err
 		},
@@ -170,7 +168,7 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 			continue
 		}
 		post := wire.NewPostLikes(c.PostID, c.Counts, asOf)
-		if homes, err := h.likes.Homes(c.PostID); err == nil && len(homes) > 1 {
+		if owners, err := h.likes.PartitionsOf(c.PostID); err == nil && len(owners) > 1 {
 			w.setLocked(sub, sharedCounts(post, h.likes))
 		} else {
 			w.setLocked(sub, counts(post))

@@ -17,8 +17,7 @@ type sseConn struct {
 	timeout time.Duration
 }
 
-// A client reconnects after a random time between these. Otherwise all clients of a reader that restarts would
-// reconnect at once.
+// A client reconnects after a random time between these, so that not all reconnect at once when a reader restarts.
 const (
 	retryMin = time.Second
 	retryMax = 3 * time.Second
@@ -35,7 +34,7 @@ func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 	c := &sseConn{w: w, control: http.NewResponseController(w), timeout: h.options.WriteTimeout}
 	// The server's write deadline is for responses that end. (It lifts its read deadline itself.)
 	if err := c.control.SetWriteDeadline(time.Time{}); err != nil {
-		return nil, h.refusalOf(fmt.Errorf("lifting the write deadline of a stream: %w", err))
+		return nil, h.refusalOf(fmt.Errorf("removing the write deadline of a stream: %w", err))
 	}
 	if r.ProtoMajor == 1 {
 		// The connection must end with the stream: close leaves a deadline on it.

@@ -10,11 +10,11 @@ import (
 
 // Why a stream ends, unless its client closes it.
 var (
-	errShutdown   = errors.New("the reader shuts down")
-	errAnew       = errors.New("the log was made anew or went back; come again")
-	errNotCovered = errors.New("this reader does not come to the position that the client has; come again")
-	errSlow       = errors.New("the client did not take what was written, or did not answer, in time")
-	errGone       = errors.New("the client is gone")
+	errShutdown   = errors.New("the reader is shutting down")
+	errRecreated  = errors.New("the log was recreated or rewound; reconnect")
+	errNotCovered = errors.New("this reader has not reached the position that the client has; reconnect")
+	errSlow       = errors.New("the client did not read or answer in time")
+	errGone       = errors.New("the client disconnected")
 )
 
 // resumeWait bounds how long a stream waits for the position that its client has. One reader is behind another for less
@@ -22,7 +22,6 @@ var (
 // stream is then closed, and the client reconnects, maybe to a reader that is further ahead.
 const resumeWait = 30 * time.Second
 
-// conn is the connection to a client.
 type conn interface {
 	// send writes all of news, if there is any, and returns the number of messages. An error ends the stream.
 	send(news iter.Seq2[[]byte, *message]) (sent int, err error)
@@ -68,7 +67,6 @@ func newStream(parent context.Context) *stream {
 	return s
 }
 
-// leave removes the stream from all its subjects.
 func (s *stream) leave() {
 	for _, g := range s.groups {
 		g.leave()

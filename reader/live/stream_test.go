@@ -28,7 +28,6 @@ func wants(t *testing.T, c *fakeConn, lines ...string) {
 	require.Equal(t, lines, got)
 }
 
-// newest is the newest count that a client got.
 func newest(t *testing.T, c *fakeConn) int64 {
 	t.Helper()
 	synctest.Wait()
@@ -59,7 +58,7 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		began := time.Now()
 		r.likes.commit(1, 12, likes(5, 8), likes(13, 1))
 		wants(t, c, "00000001.1:12,2:20: 5 has 8 as of 1:12")
-		require.Zero(t, time.Since(began), "the first change after a while is shown at once")
+		require.Zero(t, time.Since(began), "the first change after a pause is sent at once")
 
 		// Later changes are collected per turn: only the newest of each post is sent.
 		r.likes.commit(1, 13, likes(5, 9))
@@ -87,7 +86,7 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		wants(t, third, "00000001.1:17: 5 has 10 as of 1:17")
 		other.leave()
 		third.leave()
-		require.Zero(t, r.subjects(), "a subject whose last stream is gone is freed")
+		require.Zero(t, r.subjects(), "a subject without streams is freed")
 		r.likes.commit(1, 18, likes(5, 11))
 	})
 }
@@ -97,17 +96,16 @@ func TestHeartbeats(t *testing.T) {
 		c := r.watch(posts(1))
 		pass(r.options.Heartbeat*3 + time.Second)
 		require.Equal(t, 3, c.beats())
-		require.Equal(t, 1, r.likes.mu.reads, "while nothing changes nothing is read")
+		require.Equal(t, 1, r.likes.mu.reads, "nothing is read while nothing changes")
 	})
 }
 
-// TestAChangeBetweenRegisteringAndReading checks that, whichever of callback and read is first, the newer value is
-// shown, and never the older one after it.
-func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
+// TestChangeBetweenSubscribingAndReading: whether callback or read is first, the older value never follows the newer.
+func TestChangeBetweenSubscribingAndReading(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 10, likes(1, 1))
 
-		t.Log("the callback comes after the reading")
+		t.Log("the callback runs after the read")
 		r.likes.beforeRead = func() { r.likes.apply(0, 11, likes(1, 2)) }
 		c := r.watch(posts(1))
 		wants(t, c, "00000001.0:11: 1 has 2 as of 0:11")
@@ -115,14 +113,14 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		pass(r.options.Interval)
 		wants(t, c)
 
-		t.Log("the change comes, callback and all, before the reading")
+		t.Log("the change and its callback come before the read")
 		r.likes.beforeRead = func() { r.likes.commit(0, 12, likes(1, 3)) }
 		c2 := r.watch(posts(1))
 		pass(r.options.Interval)
 		wants(t, c2, "00000001.0:12: 1 has 3 as of 0:12")
 		wants(t, c, "00000001.0:12: 1 has 3 as of 0:12")
 
-		t.Log("it comes right after the reading")
+		t.Log("they come right after the read")
 		pass(r.options.Interval)
 		r.likes.beforeRead, r.likes.afterRead = func() {}, func() { r.likes.commit(0, 13, likes(1, 4)) }
 		c4 := r.watch(posts(1))
@@ -130,13 +128,13 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		require.EqualValues(t, 4, newest(t, c4))
 		wants(t, c, "00000001.0:13: 1 has 4 as of 0:13")
 
-		t.Log("and of what nobody else shows")
+		t.Log("the same for a post that no other stream shows")
 		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
 		alone := r.watch(posts(2))
 		pass(r.options.Interval)
 		require.EqualValues(t, 9, newest(t, alone)) // what was read may come first
 
-		t.Log("the reading is the older of the two")
+		t.Log("the read is older than the callback")
 		r.likes.afterRead = func() {}
 		c3 := r.watchSlowly(posts(1))
 		r.likes.commit(0, 15, likes(1, 5))
@@ -146,7 +144,7 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 	})
 }
 
-func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
+func TestSlowClientSkipsToTheNewestCounts(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		slow, fast := r.watchSlowly(posts(1)), r.watch(posts(1))
 		synctest.Wait()
@@ -168,11 +166,11 @@ func TestResume(t *testing.T) {
 		r.likes.commit(0, 10, likes(3, 3), likes(6, 6))
 		r.likes.commit(1, 10, likes(1, 1))
 
-		t.Log("where the copy is further, or as far, the current value is shown")
+		t.Log("a view that has reached the client's position shows the current value")
 		c := r.watch(seen(t, "00000001.0:9,1:10", posts(1, 3)))
 		wants(t, c, "00000001.0:10,1:10: 3 has 3 as of 0:10", "00000001.0:10,1:10: 1 has 1 as of 1:10")
 
-		t.Log("a partition that is behind waits, and the others go on; the id keeps what the client has")
+		t.Log("a partition that is behind waits, the others continue; the id keeps the client's position")
 		c = r.watch(seen(t, "00000001.0:12,1:5,7:99", posts(1, 3, 6)))
 		wants(t, c, "00000001.0:12,1:10: 1 has 1 as of 1:10")
 		r.likes.commit(0, 11, likes(3, 4)) // published, but before the position wanted
@@ -186,7 +184,7 @@ func TestResume(t *testing.T) {
 		pass(r.options.Interval)
 		wants(t, c, "00000001.0:13,1:11: 6 has 7 as of 0:13")
 
-		t.Log("positions of another epoch mean nothing")
+		t.Log("positions of another epoch are ignored")
 		c = r.watch(seen(t, "0badc0de.0:1000", posts(3)))
 		wants(t, c, "00000001.0:13: 3 has 4 as of 0:13")
 	})
@@ -210,12 +208,12 @@ func TestResumeFromBeyondTheLog(t *testing.T) {
 	})
 }
 
-// TestALogMadeAnewEndsItsStreams checks that streams end when positions before and after cannot be compared.
-func TestALogMadeAnewEndsItsStreams(t *testing.T) {
-	for name, anew := range map[string]func(f *fakeLikes){
+// TestRecreatedTopicEndsItsStreams checks that streams end when positions before and after cannot be compared.
+func TestRecreatedTopicEndsItsStreams(t *testing.T) {
+	for name, recreated := range map[string]func(f *fakeLikes){
 		"anything may have changed": func(f *fakeLikes) { f.watch(wire.Position{Partition: 0, Offset: 10}, nil) },
-		"the position went back":    func(f *fakeLikes) { f.commit(0, 9, likes(2, 1)) },
-		"a rebuild mends counts":    func(f *fakeLikes) { f.commit(0, 10, likes(2, 1)) },
+		"the position is rewound":   func(f *fakeLikes) { f.commit(0, 9, likes(2, 1)) },
+		"a rebuild fixes counts":    func(f *fakeLikes) { f.commit(0, 10, likes(2, 1)) },
 		"another epoch": func(f *fakeLikes) {
 			f.set(func() { f.mu.epochs[0] = epochTwo })
 			f.commit(0, 11, likes(2, 1))
@@ -229,11 +227,11 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 				pass(r.options.Interval)
 				synctest.Wait()
 				c.take()
-				anew(r.likes)
+				recreated(r.likes)
 				pass(r.options.Interval)
 				wants(t, c)
-				require.ErrorIs(t, c.cause(), errAnew)
-				require.NoError(t, other.cause(), "streams of other partitions go on")
+				require.ErrorIs(t, c.cause(), errRecreated)
+				require.NoError(t, other.cause(), "streams of other partitions continue")
 
 				// A new stream does not show what was published before.
 				if name == "another epoch" {
@@ -248,9 +246,9 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 	}
 }
 
-// TestAStreamThatLingers checks a stream that is stuck, and so has not left, when the log is rewound. It must neither
-// pass old values on to new streams nor remove their subjects.
-func TestAStreamThatLingers(t *testing.T) {
+// TestLingeringStreamIsClosed checks a stream that is stuck, and so has not left, when the log is rewound. It must
+// neither pass old values on to new streams nor remove their subjects.
+func TestLingeringStreamIsClosed(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		old := r.watchSlowly(posts(1))
 		r.likes.commit(0, 100, likes(1, 7))
@@ -261,7 +259,7 @@ func TestAStreamThatLingers(t *testing.T) {
 		wants(t, c, "00000001.0:5: 1 has 2 as of 0:5")
 		old.release()
 		synctest.Wait()
-		require.ErrorIs(t, old.cause(), errAnew)
+		require.ErrorIs(t, old.cause(), errRecreated)
 		r.likes.commit(0, 6, likes(1, 3))
 		pass(r.options.Interval)
 		wants(t, c, "00000001.0:6: 1 has 3 as of 0:6")
@@ -269,8 +267,8 @@ func TestAStreamThatLingers(t *testing.T) {
 	})
 }
 
-// TestAStreamOfTheNewEpochEndsThoseOfTheOld checks that no callback is needed for it.
-func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
+// TestStreamOfANewEpochEndsOlderStreams checks that no callback is needed for it.
+func TestStreamOfANewEpochEndsOlderStreams(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(2, 7))
 		old := r.watch(posts(2))
@@ -280,16 +278,16 @@ func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 
 		mixed := newStream(t.Context())
 		require.ErrorIs(t, r.subscribe(mixed, posts(1, 2)), errEpochs,
-			"partitions of different logs have no id in common")
+			"partitions of different logs cannot share an event id")
 		mixed.leave()
-		anew := r.watch(posts(2))
-		wants(t, anew, "00000002.0:3: 2 has 1 as of 0:3")
-		require.ErrorIs(t, old.cause(), errAnew)
+		recreated := r.watch(posts(2))
+		wants(t, recreated, "00000002.0:3: 2 has 1 as of 0:3")
+		require.ErrorIs(t, old.cause(), errRecreated)
 	})
 }
 
-// TestALogMadeAnewWhileAStreamOpens checks that positions in the new log are never sent with the old epoch.
-func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
+// TestTopicRecreatedWhileAStreamOpens checks that positions in the new log are never sent with the old epoch.
+func TestTopicRecreatedWhileAStreamOpens(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(1, 7))
 		r.likes.beforeRead = func() {
@@ -297,9 +295,9 @@ func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
 			r.likes.apply(0, 3, likes(1, 1))
 		}
 		s := newStream(t.Context())
-		require.ErrorIs(t, r.subscribe(s, posts(1)), errAnew)
+		require.ErrorIs(t, r.subscribe(s, posts(1)), errRecreated)
 		s.leave()
-		require.Equal(t, slugNotReady, r.refusalOf(errAnew).slug(), "it may come again")
+		require.Equal(t, slugNotReady, r.refusalOf(errRecreated).slug(), "the client may try again")
 	})
 }
 
@@ -314,7 +312,7 @@ func TestRankings(t *testing.T) {
 			return line
 		}
 		c := r.watch(q())
-		require.Empty(t, next(c), "there is none yet")
+		require.Empty(t, next(c), "there is no ranking yet")
 		r.rankings.put("DE", "1h", 5, 42)
 		r.rankings.put("DE", "24h", 6, 43)
 		require.Equal(t, "00000001.2:5: 42 ", next(c))
@@ -335,12 +333,12 @@ func TestRankings(t *testing.T) {
 		r.rankings.put("DE", "1h", 1, 46)
 		pass(r.options.Interval)
 		synctest.Wait()
-		require.ErrorIs(t, c.cause(), errAnew)
+		require.ErrorIs(t, c.cause(), errRecreated)
 	})
 }
 
-// TestRunDoesNotWaitForEver checks that a handler that hangs, which is a defect, is reported.
-func TestRunDoesNotWaitForEver(t *testing.T) {
+// TestRunIsBounded checks that a handler that hangs, which is a defect, is reported.
+func TestRunIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(t, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -357,7 +355,7 @@ func TestRunDoesNotWaitForEver(t *testing.T) {
 }
 
 // A stream shows the sum of a post in several partitions, whichever of them has changed.
-func TestASharedPostIsShownInAll(t *testing.T) {
+func TestPostWithUserBucketsIsSummed(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, r *rig) {
 		const post = sharedPost + 1
 		r.likes.commit(1, 10, likes(post, 5))

@@ -15,8 +15,7 @@ import (
 
 // subject is a post or a ranking that at least one stream shows.
 type subject struct {
-	// current is the newest published value; nil: none yet. Only Run's goroutine stores it.
-	current atomic.Pointer[message]
+	current atomic.Pointer[message] // newest published value; nil: none yet. Only Run's goroutine stores it
 
 	// The lock of the partition's watched guards the fields below.
 
@@ -87,12 +86,11 @@ func (w *watched[K]) renewLocked(epoch string) bool {
 	return true
 }
 
-// endLocked ends the streams of the partition and drops its subjects: what they have published is not comparable with
-// what comes.
+// endLocked ends the partition's streams and drops its subjects: what they published is not comparable with what comes.
 func (w *watched[K]) endLocked() {
 	for _, sub := range w.mu.subjects {
 		for _, s := range sub.streams {
-			s.end(errAnew)
+			s.end(errRecreated)
 		}
 	}
 	w.mu.subjects, w.mu.changed = map[K]*subject{}, nil
@@ -110,14 +108,12 @@ func (w *watched[K]) take() (changed []*subject, values []value) {
 	return changed, values
 }
 
-// renew is renewLocked, with the lock.
 func (w *watched[K]) renew(epoch string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.renewLocked(epoch)
 }
 
-// nudge wakes the streams that show the subjects.
 func (w *watched[K]) nudge(subjects []*subject) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +139,6 @@ func newRegistry[K comparable](epoch func(int32) (string, error)) *registry[K] {
 	return r
 }
 
-// of returns the watched of a partition, and creates it if there is none.
 func (r *registry[K]) of(partition int32) *watched[K] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +151,6 @@ func (r *registry[K]) of(partition int32) *watched[K] {
 	return w
 }
 
-// all returns the watched of all partitions.
 func (r *registry[K]) all() map[int32]*watched[K] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +172,7 @@ func (r *registry[K]) publish(log *slog.Logger) {
 		for i, sub := range changed {
 			m, err := values[i]()
 			if err != nil {
-				log.Error("live: a value cannot be shown", "error", err)
+				log.Error("live: cannot publish a value", "error", err)
 				continue
 			}
 			sub.current.Store(m)
@@ -187,11 +181,8 @@ func (r *registry[K]) publish(log *slog.Logger) {
 	}
 }
 
-// message is a value of a subject, encoded once for all streams that show it. Only the event id differs between
-// streams.
-//
-// The SSE fields are written here because a message of go-sse includes its id, and a session of go-sse has no write
-// deadline. (The tests read with go-sse.)
+// message is a value of a subject, encoded once for all streams that show it; only the event id differs. go-sse, which
+// the tests read with, does not fit: its messages include their id, and its sessions have no write deadline.
 type message struct {
 	event  string // likes, trending
 	offset int64  // position that the value is as of
@@ -207,9 +198,8 @@ func counts(p wire.PostLikes) value {
 	return func() (*message, error) { return newMessage("likes", p.AsOf.Offset, p.AppendJSON(nil)), nil }
 }
 
-// sharedCounts is the value of a post in several partitions, of which one has changed: the sum at the time of
-// publishing. Values are published one after another, so none is older than the one before, whichever partition
-// changed.
+// sharedCounts is the value of a post in several partitions, one of which changed: the sum at the time of publishing.
+// Values are published one after another, so none is older than the last, whichever partition changed.
 func sharedCounts(p wire.PostLikes, likes Likes) value {
 	return func() (*message, error) {
 		sum, _, err := likes.Counts([]uint64{p.PostID})

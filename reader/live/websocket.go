@@ -28,10 +28,8 @@ type wsConn struct {
 }
 
 const (
-	// keepBytes is the largest buffer that is kept for the next message.
-	keepBytes = 1 << 10
-	// maxReadBytes bounds a message from the client; all of them are ignored.
-	maxReadBytes = 4 << 10
+	keepBytes    = 1 << 10 // the largest buffer that is kept for the next message
+	maxReadBytes = 4 << 10 // of a message from the client; all of them are ignored
 )
 
 func (h *Hub) openWebSocket(w http.ResponseWriter, r *http.Request, s *stream) (conn, *refusal) {
@@ -49,8 +47,7 @@ func (h *Hub) openWebSocket(w http.ResponseWriter, r *http.Request, s *stream) (
 	return c, nil
 }
 
-// ignore reads until the connection is closed, which receives pongs and the close frame. (The library's CloseRead waits
-// for itself for 15 seconds if data arrives.)
+// ignore reads until close, receiving pongs and the close frame. (The library's CloseRead waits 15 s if data arrives.)
 func (c *wsConn) ignore() error {
 	for {
 		_, r, err := c.ws.Reader(context.Background())
@@ -109,8 +106,8 @@ func (u *upgrade) refusal() *refusal {
 	}
 	detail := strings.TrimSpace(string(u.detail))
 	if u.status == http.StatusForbidden {
-		return &refusal{Problem: problem.New(http.StatusForbidden, slugOrigin, "The origin is not allowed",
-			"%s (reader.origins lists those that are)", detail)}
+		return &refusal{Problem: problem.New(http.StatusForbidden, slugOrigin, "Origin not allowed",
+			"%s (reader.origins lists the allowed ones)", detail)}
 	}
 	wrong := problem.FieldError{Field: "Upgrade", Reason: string(schema.Undecodable), Detail: detail}
 	return &refusal{Problem: problem.InvalidRequest(wrong)}
@@ -134,8 +131,7 @@ func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	return sent, nil
 }
 
-// heartbeat sends a ping and waits for the pong. Values that change meanwhile are not lost: the newest is sent
-// afterwards.
+// heartbeat sends a ping and waits for the pong. Values changed meanwhile are not lost: the newest is sent afterward.
 func (c *wsConn) heartbeat(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -157,7 +153,7 @@ func slowIfLate(err error) error {
 // after a write that was too late the connection is already closed.
 var closeStatus = map[error]websocket.StatusCode{
 	errShutdown:   websocket.StatusGoingAway,
-	errAnew:       websocket.StatusServiceRestart,
+	errRecreated:  websocket.StatusServiceRestart,
 	errNotCovered: websocket.StatusTryAgainLater,
 	errSlow:       websocket.StatusPolicyViolation,
 }

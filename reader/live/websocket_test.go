@@ -54,7 +54,6 @@ func readSocket(t *testing.T, ws *websocket.Conn) (shown, error) {
 	return shown{m.Event, m.ID, string(m.Data)}, nil
 }
 
-// readToEnd reads until the connection ends, and returns why it did.
 func readToEnd(t *testing.T, ws *websocket.Conn) (err error) {
 	for err == nil {
 		_, err = readSocket(t, ws)
@@ -83,7 +82,7 @@ func TestWebSocket(t *testing.T) {
 	r.likes.commit(1, 12, likes(1, 7))
 	m, err = readSocket(t, again)
 	require.NoError(t, err)
-	require.EqualValues(t, 7, m.likes(t).Likes, "nothing from before the position")
+	require.EqualValues(t, 7, m.likes(t).Likes, "nothing from before its position")
 
 	ended := make(chan error, 1)
 	go func() { ended <- readToEnd(t, again) }()
@@ -122,8 +121,8 @@ func TestWebSocketHandshakeRefused(t *testing.T) {
 	require.Empty(t, answer.Header.Get("Upgrade"))
 }
 
-// TestWhatAWebSocketClientSaysIsIgnored also checks that large messages are not accepted.
-func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
+// TestWebSocketInputIsIgnored also checks that large messages are not accepted.
+func TestWebSocketInputIsIgnored(t *testing.T) {
 	r := start(t, 1, quick)
 	ws, _ := open(t, serve(t, r, false), "post_ids=1", "")
 	for range 10 {
@@ -163,7 +162,7 @@ func TestWebSocketPings(t *testing.T) {
 	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(readToEnd(t, silent)))
 	r.requireMetric(1, "_dropped_total", "kind", kindWebSocket)
 	for range 5 {
-		apikit.Receive(t, pings, "no pings come")
+		apikit.Receive(t, pings, "a ping must arrive")
 	}
 	r.requireOpen(1)
 	require.NoError(t, ws.CloseNow())
@@ -172,8 +171,7 @@ func TestWebSocketPings(t *testing.T) {
 	requireNoGoroutines(t)
 }
 
-// TestShutdownDoesNotWaitForASilentWebSocket covers a client that does not answer the close frame, and one that has
-// sent half a message.
+// TestShutdownDoesNotWaitForASilentWebSocket: a client does not answer the close frame, another sent half a message.
 func TestShutdownDoesNotWaitForASilentWebSocket(t *testing.T) {
 	r := start(t, 1, quick)
 	server := serve(t, r, false)

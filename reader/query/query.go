@@ -1,5 +1,4 @@
-// Package query parses the path and the query of a request, for the API and the live streams, and collects everything
-// that is wrong with them.
+// Package query parses path and query of API and live stream requests, and collects everything that is wrong.
 package query
 
 import (
@@ -22,8 +21,7 @@ const (
 	OutOfRange = "out_of_range"
 )
 
-// maxParameters is the most that any route has.
-const maxParameters = 4
+const maxParameters = 4 // of any route
 
 // Input is a request's path and query, and everything that is wrong with them. Only parameters of the route are
 // allowed, each once: a misspelled one would silently have no effect.
@@ -60,7 +58,7 @@ func (in *Input) add(pair string) {
 	name, err := unescape(rawName)
 	if err != nil {
 		in.Refuse(rawName, string(schema.Undecodable),
-			"the name of the parameter is not encoded as that of a query: %v", err)
+			"the name of the parameter is not valid URL encoding: %v", err)
 		return
 	}
 	i := slices.Index(in.known, name)
@@ -71,7 +69,7 @@ func (in *Input) add(pair string) {
 	value, err := unescape(rawValue)
 	switch {
 	case err != nil:
-		in.Refuse(name, string(schema.Undecodable), "is not encoded as the value of a query: %v", err)
+		in.Refuse(name, string(schema.Undecodable), "is not valid URL encoding: %v", err)
 	case value == "" && name != LastEventID:
 		in.Refuse(name, problem.Empty, "is empty")
 	case !in.given[i]:
@@ -143,7 +141,7 @@ func (in *Input) OneOf(name, otherwise string, words ...string) string {
 		return otherwise
 	}
 	if !slices.Contains(words, s) {
-		in.Refuse(name, problem.UnknownValue, "%.40q is none of %s", s, strings.Join(words, ", "))
+		in.Refuse(name, problem.UnknownValue, "%.40q is not one of %s", s, strings.Join(words, ", "))
 	}
 	return s
 }
@@ -155,7 +153,7 @@ func (in *Input) Region(name, s string) schema.Region {
 	}
 	region, wellFormed := schema.ParseRegion(s)
 	if !wellFormed {
-		in.Refuse(name, string(schema.Undecodable), "%.40q is no region, as DE or US-CA, nor %s", s, schema.GlobalName)
+		in.Refuse(name, string(schema.Undecodable), "%.40q is not a region like DE, US-CA or %s", s, schema.GlobalName)
 	}
 	return region
 }
@@ -164,7 +162,7 @@ func (in *Input) Region(name, s string) schema.Region {
 func (in *Input) Posts(ids []uint64, most int) []uint64 {
 	s := in.Value(PostIDs)
 	if !in.Given(PostIDs) {
-		in.Refuse(PostIDs, problem.Empty, "is missing; name the posts, with commas between")
+		in.Refuse(PostIDs, problem.Empty, "is missing; it is a comma-separated list of post ids")
 	}
 	if s == "" {
 		return ids
@@ -175,7 +173,7 @@ func (in *Input) Posts(ids []uint64, most int) []uint64 {
 // IDs appends the ids of a comma-separated list, at most most; trim removes what may surround an id.
 func (in *Input) IDs(ids []uint64, list string, most int, trim func(string) string) []uint64 {
 	if n := strings.Count(list, ",") + 1; n > most {
-		in.Refuse(PostIDs, TooMany, "has %d posts; %d at most", n, most)
+		in.Refuse(PostIDs, TooMany, "has %d posts; at most %d", n, most)
 		return ids
 	}
 	for item := range strings.SplitSeq(list, ",") {
@@ -198,7 +196,7 @@ func (in *Input) Window(name string) string {
 		return DefaultWindow
 	}
 	if !windowForm.MatchString(s) {
-		in.Refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s",
+		in.Refuse(name, string(schema.Undecodable), "%.40q is not a window such as %s or %s",
 			s, DefaultWindow, schema.LeaderboardDay)
 	}
 	return s

@@ -23,20 +23,18 @@ type BeyondEndError struct {
 }
 
 func (e *BeyondEndError) Error() string {
-	return fmt.Sprintf("no event is at partition %d, offset %d; the topic %s ends at %d there",
+	return fmt.Sprintf("there is no event at partition %d, offset %d: that partition of the topic %s ends at %d",
 		e.Want.Partition, e.Want.Offset-1, schema.TopicLikes, e.End)
 }
 
 // logEnds asks Kafka for the end offsets of likes, for callers that wait for an event that may not exist. One query
-// answers every caller that came before it started. A query that started earlier says nothing: the caller's event may
-// be newer.
+// answers every caller that came before it started. An earlier one says nothing: the caller's event may be newer.
 type logEnds struct {
 	asked chan chan kadm.ListedOffsets // each caller's channel for the answer, which is nil if Kafka gives none
 }
 
 const (
-	// endsPause bounds how often Kafka is queried, however many callers there are.
-	endsPause = 50 * time.Millisecond
+	endsPause = 50 * time.Millisecond // at least, between queries to Kafka, however many callers there are
 	// endsLooks is how many queries must find no such event. A writer that does not wait for all in-sync replicas
 	// (acks=1) knows its event's offset shortly before Kafka shows the event to anybody.
 	endsLooks = 2
@@ -44,7 +42,6 @@ const (
 
 func newLogEnds() *logEnds { return &logEnds{asked: make(chan chan kadm.ListedOffsets)} }
 
-// run answers callers until ctx ends.
 func (e *logEnds) run(ctx context.Context, cl *kgo.Client) error {
 	return e.serve(ctx, func() (kadm.ListedOffsets, error) {
 		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
@@ -105,8 +102,7 @@ func (e *logEnds) look(ctx context.Context) (ends kadm.ListedOffsets) {
 	return ends
 }
 
-// check returns a *BeyondEndError if a position is beyond the end of its log, and nil if none is or if Kafka does not
-// answer.
+// check returns a *BeyondEndError if a position is beyond the end of its log, nil if none is or Kafka does not answer.
 func (e *logEnds) check(ctx context.Context, want []wire.Position) (beyond error) {
 	for range endsLooks {
 		if beyond = firstBeyond(e.look(ctx), want); beyond == nil {
@@ -125,8 +121,7 @@ func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {
 	return nil
 }
 
-// lagProbe measures how far the view is behind the end of likes, end to end: it reads where the log ends, and times how
-// long the view takes to get there.
+// lagProbe measures the lag end to end: it reads where likes ends, and times how long the view takes to get there.
 type lagProbe struct {
 	log        *slog.Logger
 	partitions func() (int32, error) // of the view, like asOf and wait
@@ -145,10 +140,8 @@ type lagProbe struct {
 const (
 	lagInterval = time.Second
 	lagTimeout  = 5 * time.Second
-	// lagBlind is longer than a query, the wait after it and the pause take.
-	lagBlind = lagTimeout + 3*lagInterval
-	// tail is how many offsets at the end of a log are searched for its last data record. The markers of transactions
-	// that forwarded events may follow it.
+	lagBlind    = lagTimeout + 3*lagInterval // longer than a query, the wait after it and the pause take
+	// tail is how many last offsets are searched for a data record: markers of forwarding transactions may follow it.
 	tail = 16
 )
 
@@ -159,7 +152,7 @@ func (l *lagProbe) run(ctx context.Context, cl *kgo.Client) error {
 	for {
 		ends, err := l.look(ctx, cl)
 		if err != nil {
-			l.log.Debug("measuring the lag", "error", err) // the status of the partitions says what is wrong
+			l.log.Debug("measuring the lag failed", "error", err) // the status of the partitions says what is wrong
 		} else if want = still(want, ends); len(want) == 0 {
 			want = ends
 			l.begin()
@@ -198,7 +191,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 		err = offsets.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the ends of %s: %w", schema.TopicLikes, err)
+		return nil, fmt.Errorf("listing the end offsets of %s: %w", schema.TopicLikes, err)
 	}
 	events := int64(0)
 	for p := range n {

@@ -39,7 +39,7 @@ func TestLag(t *testing.T) {
 }
 
 // The probe does not wait for a position that the recreated log does not have.
-func TestLagAfterLikesWereMadeAnew(t *testing.T) {
+func TestLagAfterLikesWereRecreated(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 20, 0)
 	l := newLikes(t, f.kafka)
@@ -61,12 +61,12 @@ func TestLagAfterLikesWereMadeAnew(t *testing.T) {
 func TestStillWaitedFor(t *testing.T) {
 	ends := []wire.Position{{Partition: 1, Offset: 10}, {Partition: 3, Offset: 30}}
 	want := []wire.Position{ends[0], {Partition: 2, Offset: 5}, {Partition: 3, Offset: 7}, {Partition: 3, Offset: 31}}
-	require.Equal(t, "1:10,3:7", wire.PositionsText(still(want, ends)), "of 2 all has come, and 3 ends before 31")
+	require.Equal(t, "1:10,3:7", wire.PositionsText(still(want, ends)), "partition 2 is complete, 3 ends before 31")
 	require.Empty(t, still(nil, ends))
 }
 
 // While Kafka is unavailable, the view must not be reported as up to date.
-func TestLagWhileNobodyCanTell(t *testing.T) {
+func TestLagWhileUnknown(t *testing.T) {
 	l := &lagProbe{}
 	_, _, known := l.present()
 	require.False(t, known)
@@ -81,7 +81,7 @@ func TestLagWhileNobodyCanTell(t *testing.T) {
 }
 
 // The probe keeps waiting for what was not reached in time.
-func TestAwaitKeepsWhatHasNotCome(t *testing.T) {
+func TestAwaitKeepsMissingPartitions(t *testing.T) {
 	l := &lagProbe{wait: func(_ context.Context, want wire.Position) error {
 		if want.Partition == 2 {
 			return context.DeadlineExceeded
@@ -111,8 +111,8 @@ func TestCheckEnds(t *testing.T) {
 		require.NoError(t, l.CheckEnds(t.Context(), at(1, offset)))
 	}
 	require.EqualError(t, l.CheckEnds(t.Context(), append(at(1, 4), at(0, 7)...)),
-		"no event is at partition 0, offset 7; the topic likes ends at 0 there")
-	require.NoError(t, l.CheckEnds(t.Context(), at(99, 7)), "of a partition that is not there nobody can tell")
+		"there is no event at partition 0, offset 7: that partition of the topic likes ends at 0")
+	require.NoError(t, l.CheckEnds(t.Context(), at(99, 7)), "nothing is known about a partition that does not exist")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, l.CheckEnds(gone, at(1, 1<<40)))
@@ -167,7 +167,7 @@ func (r *endsRig) ask(offset int64) <-chan error {
 }
 
 // A query that began before a caller came does not count for that caller: its event may be newer.
-func TestEndsAreAskedAfterwards(t *testing.T) {
+func TestEndOffsetsAreRequestedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEndsRig(t)
 		first := r.ask(11)
@@ -181,12 +181,12 @@ func TestEndsAreAskedAfterwards(t *testing.T) {
 		r.ends <- 10
 		_, err := r.told(first, 11) // the event has arrived meanwhile
 		require.EqualValues(t, 11, <-found)
-		require.NoError(t, err, "two looks must find that it is not there")
+		require.NoError(t, err, "two queries must find that it is missing")
 	})
 }
 
 // All callers share a query, and no answer from Kafka does not mean that the event is missing.
-func TestEndsAreAskedOnceForAll(t *testing.T) {
+func TestEndOffsetsAreRequestedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEndsRig(t)
 		busy := r.ask(1)
@@ -206,7 +206,7 @@ func TestEndsAreAskedOnceForAll(t *testing.T) {
 			require.ErrorAs(t, err, &beyond)
 			require.EqualValues(t, 10, beyond.End)
 		}
-		require.Equal(t, endsLooks, looks, "looks are shared")
+		require.Equal(t, endsLooks, looks, "queries are shared")
 
 		_, err := r.told(r.ask(100), -1)
 		require.NoError(t, err)

@@ -27,7 +27,6 @@ const (
 	patience   = 30 * time.Second
 )
 
-// broker is an embedded broker with the topics.
 func broker(t *testing.T, topics ...string) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
 	return apikit.Broker(t, partitions, topics)
@@ -39,8 +38,7 @@ type snapshot struct {
 	pairs  map[uint64]map[uint64]Reaction // by post and user; the zero Reaction is none
 }
 
-// fold writes what the fold would to an embedded broker: transactions of reactions, counts and progress. It remembers
-// the state of each partition after each of them.
+// fold writes transactions of reactions, counts and progress like the fold, and remembers the state after each.
 type fold struct {
 	t       *testing.T
 	cluster *testkit.Cluster
@@ -48,8 +46,7 @@ type fold struct {
 	cl      []*kgo.Client // one transactional client per partition
 	random  *rand.Rand
 	id      schema.TopicID
-	// torn, if set, writes without transactions. A reader then sees each record as it arrives, like a fetch that ends
-	// within a transaction.
+	// torn, if set, writes without transactions: readers see each record on arrival, like a fetch that ends within one.
 	torn *kgo.Client
 
 	mu struct {
@@ -81,7 +78,6 @@ func newFoldOn(t *testing.T, cluster *testkit.Cluster, kafka kafka.Options, seed
 // tear makes later commits arrive in pieces.
 func (f *fold) tear() { f.torn = f.cluster.Client(kgo.DefaultProduceTopic(schema.TopicState)) }
 
-// recreate deletes a topic and creates it again.
 func (f *fold) recreate(topic string) {
 	adm := kadm.NewClient(f.cluster.Client())
 	_, err := adm.DeleteTopic(f.t.Context(), topic)
@@ -97,8 +93,7 @@ func (f *fold) like(partition int32, n int) {
 	}
 }
 
-// posts and users of the model; some posts are never liked.
-const posts, users = 40, 30
+const posts, users = 40, 30 // of the model; some posts are never liked
 
 func postsOf(partition int32) (of []uint64) {
 	for post := uint64(1); post <= posts; post++ {
@@ -118,7 +113,6 @@ func (s snapshot) clone() snapshot {
 	return c
 }
 
-// transaction folds some random events of a partition and commits them.
 func (f *fold) transaction(partition int32, events int) {
 	f.mu.Lock()
 	next := f.mu.last[partition]
@@ -194,7 +188,6 @@ func (f *fold) commit(partition int32, progress schema.Progress, records ...*kgo
 	return wire.Position{Partition: partition, Offset: progress.NextOffset}
 }
 
-// run commits n transactions.
 func (f *fold) run(n int) {
 	for range n {
 		f.transaction(int32(f.random.IntN(partitions)), f.random.IntN(30))
@@ -218,7 +211,7 @@ func (f *fold) end(partition int32) wire.Position {
 // start runs a view. stop returns once it has ended, and is called at the end of the test in any case.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
-	return testrun.Start(t, "the copy", patience, run)
+	return testrun.Start(t, "the view", patience, run)
 }
 
 // newCopy returns a view with reactions, which does not run.
@@ -248,7 +241,6 @@ func wait(t *testing.T, l *Likes, at ...wire.Position) {
 	}
 }
 
-// caughtUp waits until the view has everything the fold has committed.
 func (f *fold) caughtUp(l *Likes) {
 	f.t.Helper()
 	for p := range int32(partitions) {
@@ -256,8 +248,7 @@ func (f *fold) caughtUp(l *Likes) {
 	}
 }
 
-// requireSame compares everything that can be read from the view with the model, as of the position that each read
-// returns.
+// requireSame compares all that can be read from the view with the model, as of the position that each read returns.
 func (f *fold) requireSame(l *Likes) {
 	f.t.Helper()
 	all := make([]uint64, posts)

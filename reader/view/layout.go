@@ -16,8 +16,7 @@ import (
 //	_progress       as in the state table
 //	_totals         posts, likes, dislikes: zigzag varints
 //
-// post and user are 8 bytes, big-endian. A new format needs a new layoutVersion: the views are then rebuilt, in other
-// directories.
+// post and user: 8 bytes, big-endian. A new format needs a new layoutVersion, to rebuild the views in new directories.
 const layoutVersion = 1
 
 const (
@@ -34,7 +33,6 @@ func appendReactionKey(b []byte, post, user uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(append(b, reactionPrefix), post), user)
 }
 
-// userOf returns the user of a reaction's key.
 func userOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func appendCounts(b []byte, c schema.Counts) []byte {
@@ -45,7 +43,7 @@ func appendCounts(b []byte, c schema.Counts) []byte {
 	return b
 }
 
-var errLayout = errors.New("the local copy does not read right; delete its folder (reader.state_dir)")
+var errLayout = errors.New("the view on disk cannot be decoded; delete its directory (reader.state_dir)")
 
 func decodeCounts(b []byte) (c schema.Counts, err error) {
 	n, m := 0, 0
@@ -93,7 +91,6 @@ func decodeTotals(b []byte) (t Totals, err error) {
 	return t, nil
 }
 
-// add adds the change of one post.
 func (t *Totals) add(before, after schema.Counts) {
 	t.Likes += after.Likes - before.Likes
 	t.Dislikes += after.Dislikes - before.Dislikes
@@ -106,8 +103,7 @@ func (t *Totals) add(before, after schema.Counts) {
 	}
 }
 
-// rankingPrefix precedes the key of a ranking; the store's own keys begin with _.
-const rankingPrefix = 'k'
+const rankingPrefix = 'k' // precedes the key of a ranking; the store's own keys begin with _
 
 func rankingKey(key string) []byte { return append([]byte{rankingPrefix}, key...) }
 

@@ -30,11 +30,11 @@ type Likes struct {
 	watch  func(asOf wire.Position, changes []Change)
 	lag    *lagProbe
 	ends   *logEnds
-	homes  homes
+	owners owners
 }
 
 // ErrNoReactions means that this reader does not keep who likes what (reader.reactions).
-var ErrNoReactions = errors.New("who likes what is not kept here (reader.reactions is false)")
+var ErrNoReactions = errors.New("this reader does not keep reactions (reader.reactions is false)")
 
 // NewLikes returns the view; it starts nothing.
 func NewLikes(opts Options, kafka kafka.Options, log *slog.Logger) *Likes {
@@ -52,16 +52,15 @@ func (l *Likes) Collectors() []prometheus.Collector {
 	}
 }
 
-// Watch registers fn for the changes of a partition, once they can be read; nil changes mean that anything may have
-// changed. Each partition calls fn from its own goroutine. fn must not block, nor keep the slice. Call Watch before
-// Run, once.
+// Watch registers fn for a partition's changes, once they can be read; nil means that anything may have changed. Each
+// partition calls fn from its own goroutine. fn must not block, nor keep the slice. Call Watch before Run, once.
 func (l *Likes) Watch(fn func(asOf wire.Position, changes []Change)) { l.watch = fn }
 
 // Run maintains the view until ctx ends. Call it once.
 func (l *Likes) Run(ctx context.Context) error {
 	defer l.stores.Close()
 	if err := l.cleanUp(); err != nil {
-		return fmt.Errorf("folder of the local copies (reader.state_dir): %w", err)
+		return fmt.Errorf("directory of the views (reader.state_dir): %w", err)
 	}
 	cl, err := l.kafka.NewClient(l.log)
 	if err != nil {
@@ -84,8 +83,7 @@ func (o Options) dir() string {
 	return fmt.Sprintf("%s-%d", kind, layoutVersion)
 }
 
-// dirForm matches the directories of all formats so far.
-var dirForm = regexp.MustCompile(`^(counts|reactions)-\d{1,3}$`)
+var dirForm = regexp.MustCompile(`^(counts|reactions)-\d{1,3}$`) // of all formats so far
 
 // cleanUp deletes views in other formats, which would never be used again.
 func (l *Likes) cleanUp() error {
@@ -99,7 +97,7 @@ func (l *Likes) cleanUp() error {
 			continue
 		}
 		dir := filepath.Join(l.opts.StateDir, e.Name())
-		l.log.Info("deleting local copies of another layout", "dir", dir)
+		l.log.Info("deleting views in another format", "dir", dir)
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
@@ -122,23 +120,23 @@ func (l *Likes) Ready() error {
 // Partitions returns the number of partitions.
 func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }
 
-// Homes returns the partitions that have a post's reactions, in order: one, unless the post has user buckets. While
-// partitions are being added, it returns all.
-func (l *Likes) Homes(post uint64) ([]int32, error) {
+// PartitionsOf returns the partitions that have a post's reactions, in order: one, unless the post has user buckets.
+// While partitions are being added, it returns all.
+func (l *Likes) PartitionsOf(post uint64) ([]int32, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
 		return nil, err
 	}
-	return l.homes.append(nil, post, n), nil
+	return l.owners.append(nil, post, n), nil
 }
 
-// HomesOfUser is Homes for one user's reaction.
-func (l *Likes) HomesOfUser(post, user uint64) ([]int32, error) {
+// PartitionsOfUser is PartitionsOf for one user's reaction.
+func (l *Likes) PartitionsOfUser(post, user uint64) ([]int32, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
 		return nil, err
 	}
-	return l.homes.ofUser(post, user, n), nil
+	return l.owners.ofUser(post, user, n), nil
 }
 
 // state returns the state of a partition, and a channel that is closed when there is a newer one.
@@ -162,8 +160,7 @@ func (l *Likes) Epoch(partition int32) (string, error) {
 	return epoch(state.progress.SourceID), err
 }
 
-// readyPoll is how often Wait checks whether a partition has become ready.
-const readyPoll = 20 * time.Millisecond
+const readyPoll = 20 * time.Millisecond // how often Wait checks whether a partition has become ready
 
 // Wait waits until reads of a partition cover a position, or returns ctx's error.
 func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
@@ -189,8 +186,7 @@ func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
 	}
 }
 
-// CheckEnds asks Kafka whether the events before these positions are in likes. It returns a *BeyondEndError if one is
-// not, and nil if all are or if Kafka does not answer before ctx ends.
+// CheckEnds returns a *BeyondEndError if likes has no event before one of the positions, and nil if Kafka is silent.
 func (l *Likes) CheckEnds(ctx context.Context, want []wire.Position) error {
 	return l.ends.check(ctx, want)
 }

@@ -65,7 +65,7 @@ func (c *likesCopy) Open(s *store.Store) error {
 	}
 	c.next.state, c.next.changes = c.state, nil
 	if known {
-		c.likes.homes.tell(c.partition, &c.state.progress)
+		c.likes.owners.tell(c.partition, &c.state.progress)
 	}
 	return nil
 }
@@ -146,7 +146,6 @@ func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte,
 	return key, value, w.Set(key, value)
 }
 
-// applyCounts stages the counts that have changed, and the totals.
 func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint64]schema.Counts) error {
 	if len(counts) == 0 {
 		return nil
@@ -182,7 +181,7 @@ func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint6
 func (c *likesCopy) Applied() {
 	c.state = c.next.state
 	if c.next.state.known {
-		c.likes.homes.tell(c.partition, &c.next.state.progress)
+		c.likes.owners.tell(c.partition, &c.next.state.progress)
 	}
 	close(c.moved)
 	c.moved = make(chan struct{})
@@ -190,13 +189,13 @@ func (c *likesCopy) Applied() {
 }
 
 // Published notifies the live streams.
-func (c *likesCopy) Published(anew bool) {
+func (c *likesCopy) Published(recreated bool) {
 	if c.likes.watch == nil {
 		return
 	}
 	asOf := c.next.state.asOf(c.partition)
 	switch {
-	case anew || c.next.moved:
+	case recreated || c.next.moved:
 		c.likes.watch(asOf, nil)
 	case len(c.next.changes) > 0:
 		c.likes.watch(asOf, c.next.changes)
@@ -208,7 +207,7 @@ func (c *likesCopy) Published(anew bool) {
 func (c *likesCopy) present() (likesState, <-chan struct{}, error) {
 	if !c.state.known {
 		return likesState{}, nil, &NotReadyError{Topic: schema.TopicState, Partition: c.partition, Behind: -1,
-			Reason: "it has no progress record", Remedy: "kudos topics apply"}
+			Reason: "it has no progress record", Action: "kudos topics apply"}
 	}
 	return c.state, c.moved, nil
 }

@@ -11,8 +11,7 @@ import (
 	"kudos/stream/store"
 )
 
-// pin calls find with the store of a partition while nothing is written to it, then use, unless it is nil. What both
-// read is as of asOf.
+// pin calls find with a partition's store while nothing is written to it, then use, unless nil. Both read as of asOf.
 func (l *Likes) pin(partition int32, find func(*store.Store) error, use func() error) (asOf wire.Position, err error) {
 	err = l.view.Read(partition, func(s *store.Store, c stream.Copy) error {
 		state, _, err := c.(*likesCopy).present()
@@ -47,11 +46,11 @@ func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
 	}
 	counts := make([]schema.Counts, len(posts))
 	var few [4]int32
-	homes := few[:0]
+	owners := few[:0]
 	asked := make([]askedPost, 0, len(posts))
 	for i, post := range posts {
-		homes = l.homes.append(homes[:0], post, n)
-		for _, partition := range homes {
+		owners = l.owners.append(owners[:0], post, n)
+		for _, partition := range owners {
 			asked = append(asked, askedPost{partition, post, i})
 		}
 	}
@@ -114,7 +113,7 @@ func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Cou
 // Reaction returns a user's reaction to a post, and the position that it is as of. If the reaction may be in several
 // partitions, the position is of the one that has it, or of the first.
 func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
-	partitions, err := l.HomesOfUser(post, user)
+	partitions, err := l.PartitionsOfUser(post, user)
 	if err != nil {
 		return reaction, asOf, err
 	}
@@ -141,10 +140,9 @@ func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Positi
 }
 
 // Likers returns up to limit users above after who like a post, in order, and the after of the next page, 0 if this is
-// the last. A page may have fewer users and not be the last. asOf is the position of the first of the post's
-// partitions.
+// the last. A page may have fewer users and not be the last. asOf is the position of the post's first partition.
 func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next uint64, asOf wire.Position, err error) {
-	partitions, err := l.Homes(post)
+	partitions, err := l.PartitionsOf(post)
 	if err != nil {
 		return nil, 0, asOf, err
 	}
@@ -165,13 +163,11 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next u
 	return page, next, asOf, nil
 }
 
-// likersPage is the page of one partition, as likers returns it.
 type likersPage struct {
 	likers []wire.Liker
 	next   uint64
 }
 
-// mergeLikers merges the pages of several partitions into one.
 func mergeLikers(pages []likersPage, limit int) (page []wire.Liker, next uint64) {
 	if len(pages) == 1 {
 		return pages[0].likers, pages[0].next
@@ -193,9 +189,7 @@ func mergeLikers(pages []likersPage, limit int) (page []wire.Liker, next uint64)
 	return page, next
 }
 
-// scanFactor bounds how many reactions are scanned for one page of likers, as a multiple of limit: nearly all users may
-// dislike the post.
-const scanFactor = 20
+const scanFactor = 20 // bounds the reactions scanned per page, as a multiple of limit: nearly all may dislike the post
 
 func likers(r *store.Reader, post, after uint64, limit int) (page []wire.Liker, next uint64, err error) {
 	from := appendReactionKey(nil, post, after)

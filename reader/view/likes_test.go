@@ -44,7 +44,7 @@ func TestRestartWithAndWithoutTheLocalStore(t *testing.T) {
 		l, stop := f.follow(dir)
 		f.requireAll(l)
 		stop()
-		require.Error(t, l.Ready(), "a copy that has stopped answers nothing")
+		require.Error(t, l.Ready(), "a stopped view is not ready")
 		f.run(15) // while the view is stopped
 	}
 	require.NoError(t, os.RemoveAll(dir))
@@ -75,7 +75,7 @@ func TestWithoutReactions(t *testing.T) {
 	stop()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 1+len(others), "the copy with reactions is deleted, and nothing else")
+	require.Len(t, entries, 1+len(others), "only the view with reactions is deleted")
 
 	l, _ = f.follow(dir)
 	f.requireSame(l)
@@ -93,7 +93,6 @@ func TestLikersInPages(t *testing.T) {
 	}
 }
 
-// pages returns all likers of a post, read in pages.
 func pages(t *testing.T, l *Likes, post uint64, size int) (all []wire.Liker) {
 	t.Helper()
 	for after, more := uint64(0), true; more; {
@@ -183,7 +182,7 @@ func TestWatch(t *testing.T) {
 	l.Watch(func(asOf wire.Position, changes []Change) {
 		_, have, err := l.Counts([]uint64{postsOf(asOf.Partition)[0]})
 		if err != nil || have[0].Offset < asOf.Offset {
-			t.Errorf("told of %s, while %v (%v) can be read", asOf, have, err)
+			t.Errorf("notified of %s, but %v (%v) can be read", asOf, have, err)
 		}
 		told <- news{asOf, append([]Change(nil), changes...)}
 	})
@@ -230,10 +229,10 @@ func TestNotReadyWithoutTheTopic(t *testing.T) {
 		_, _, err = l.Counts([]uint64{1})
 		var notReady *NotReadyError
 		require.ErrorAs(t, err, &notReady)
-		return notReady.Remedy != ""
+		return notReady.Action != ""
 	}, patience, 10*time.Millisecond)
 	require.ErrorContains(t, err, "there is no topic latest-like-action-table")
-	require.ErrorContains(t, err, "remedy: kudos topics apply")
+	require.ErrorContains(t, err, "action: kudos topics apply")
 	require.Error(t, l.Ready())
 }
 
@@ -242,7 +241,7 @@ func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	l := newLikes(t, kafka)
 	require.Eventually(t, func() bool { return l.view.Ready() == nil }, patience, 5*time.Millisecond)
-	const want = "latest-like-action-table/1: it has no progress record (remedy: kudos topics apply)"
+	const want = "latest-like-action-table/1: it has no progress record (action: kudos topics apply)"
 	var notReady *NotReadyError
 	_, err := l.AsOf(1)
 	require.ErrorAs(t, err, &notReady)
@@ -263,7 +262,7 @@ func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 
 // A record that cannot be decoded stops its partition, and no other. The partition is then not read, which would return
 // an old state forever, and readiness names the record. Once that is gone, the partition resumes.
-func TestWhatCannotBeDecodedStopsItsPartition(t *testing.T) {
+func TestUndecodableUpdateParksItsPartition(t *testing.T) {
 	f := newFold(t, 12, 30)
 	dir := t.TempDir()
 	l, stop := f.follow(dir)
@@ -276,16 +275,16 @@ func TestWhatCannotBeDecodedStopsItsPartition(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "record at offset ") &&
 			strings.Contains(err.Error(), "version 99")
 	}
-	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a copy that runs")
+	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a running view")
 	var notReady *NotReadyError
 	require.ErrorAs(t, l.Ready(), &notReady)
 	_, err := l.AsOf(1)
-	require.NoError(t, err, "the others go on")
+	require.NoError(t, err, "the others continue")
 	stop()
 
 	l = newCopy(f.kafka, dir)
 	start(t, l.Run)
-	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a copy that starts")
+	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a starting view")
 
 	adm := kadm.NewClient(f.cluster.Client())
 	ends, err := adm.ListCommittedOffsets(t.Context(), schema.TopicState)
@@ -308,11 +307,11 @@ func TestWaitIsBounded(t *testing.T) {
 	// Also for a partition that does not exist: it may be one that is being added.
 	require.ErrorIs(t, l.Wait(ctx, wire.Position{Partition: 99}), context.Canceled)
 	_, err := l.AsOf(99)
-	require.ErrorContains(t, err, "there is no copy of this partition yet")
+	require.ErrorContains(t, err, "the view does not include this partition")
 }
 
 // A failed Apply leaves no trace, neither in the position nor in the totals.
-func TestAFailedApplyLeavesNoTrace(t *testing.T) {
+func TestFailedApplyLeavesNoTrace(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
 	t.Cleanup(stores.Close)
 	store := stores.New(schema.TopicState, 0)
@@ -343,7 +342,7 @@ func TestAFailedApplyLeavesNoTrace(t *testing.T) {
 	require.NoError(t, apply())
 	state, _, err := c.present()
 	require.NoError(t, err)
-	require.EqualValues(t, 10, state.progress.NextOffset, "nothing of what follows is in the store")
+	require.EqualValues(t, 10, state.progress.NextOffset, "no later record is in the store")
 	require.NoError(t, apply(counts(1, 6), progress(20)))
 	state, _, err = c.present()
 	require.NoError(t, err)

@@ -17,8 +17,7 @@ import (
 	"kudos/stream/store"
 )
 
-// Rankings is the materialized view of trending: the newest ranking of each region and window. They are few, and all of
-// them are in memory too.
+// Rankings is the materialized view of trending: the newest ranking per region and window. All are in memory too.
 type Rankings struct {
 	stores *store.Set
 	view   *stream.View
@@ -26,8 +25,7 @@ type Rankings struct {
 	log    *slog.Logger
 }
 
-// rankingsCacheBytes is small, because rankings are read from memory.
-const rankingsCacheBytes = 1 << 20
+const rankingsCacheBytes = 1 << 20 // small, because rankings are read from memory
 
 // NewRankings returns the view; it starts nothing.
 func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings {
@@ -136,7 +134,6 @@ func (c *rankingsCopy) Open(s *store.Store) error {
 	})
 }
 
-// ranking returns the ranking of the record at an offset.
 func (c *rankingsCopy) ranking(r *schema.Ranking, offset int64) *Ranking {
 	return &Ranking{Ranking: r, AsOf: wire.Position{Partition: c.partition, Offset: offset + 1}}
 }
@@ -162,7 +159,7 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 		ranking, err := schema.DecodeRanking(rec.Value)
 		if err != nil {
 			// The previous ranking stays, and other keys are not affected.
-			c.rankings.log.Error("a ranking does not read right and is passed over",
+			c.rankings.log.Error("skipped a ranking that cannot be decoded",
 				"key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
 			continue
 		}
@@ -186,12 +183,12 @@ func (c *rankingsCopy) Applied() {
 }
 
 // Published notifies the live streams: of the new rankings, or of all if the partition was not ready before.
-func (c *rankingsCopy) Published(anew bool) {
+func (c *rankingsCopy) Published(recreated bool) {
 	if c.rankings.watch == nil {
 		return
 	}
 	changed := c.next
-	if anew {
+	if recreated {
 		changed = c.byKey
 	}
 	for _, ranking := range changed {

@@ -16,7 +16,6 @@ import (
 	"kudos/stream/store"
 )
 
-// ranker writes rankings.
 type ranker struct {
 	t     *testing.T
 	kafka kafka.Options
@@ -29,7 +28,6 @@ func newRanker(t *testing.T) *ranker {
 	return &ranker{t, kafka, cluster.Client(kgo.DefaultProduceTopic(schema.TopicTrending), byKey)}
 }
 
-// write writes a ranking and returns the position after it.
 func (r *ranker) write(region, window string, value []byte) wire.Position {
 	rec := &kgo.Record{Key: []byte(schema.RankingKey(region, window)), Value: value}
 	require.NoError(r.t, r.cl.ProduceSync(r.t.Context(), rec).FirstErr())
@@ -96,7 +94,7 @@ func TestNewestRankings(t *testing.T) {
 	r.covered(v, global)
 	r.covered(v, de)
 	want = append(want, fmt.Sprint("global/all 9 ", global))
-	require.Equal(t, want, list(v), "those of before are in the local store")
+	require.Equal(t, want, list(v), "earlier rankings are in the local store")
 
 	// A later version, or garbage, leaves the ranking; a tombstone deletes it.
 	r.covered(v, r.write("DE", "1h", []byte(`{"version":99}`)))
@@ -112,12 +110,12 @@ func TestWatchRankings(t *testing.T) {
 	told := make(chan *Ranking, 100)
 	v.Watch(func(ranking *Ranking) {
 		if have, err := v.Get(ranking.Region, ranking.Window); err != nil || have.AsOf.Offset < ranking.AsOf.Offset {
-			t.Errorf("told of %v, while %v (%v) can be read", ranking.AsOf, have, err)
+			t.Errorf("notified of %v, but %v (%v) can be read", ranking.AsOf, have, err)
 		}
 		told <- ranking
 	})
 	start(t, v.Run)
-	next := func() wire.Position { return apikit.Receive(t, told, "nothing was told").AsOf }
+	next := func() wire.Position { return apikit.Receive(t, told, "a ranking must be published").AsOf }
 	require.Equal(t, before, next())
 	require.Equal(t, r.rank("US", "1h", 2), next())
 	require.Equal(t, r.rank("DE", "1h", 3), next())

@@ -52,7 +52,7 @@ func TestBytesPerPost(t *testing.T) {
 			}
 			require.NoError(t, store.Close())
 			disk, memory := sizes(t, filepath.Join(dir, "t", "0"))
-			t.Logf("%.1f bytes a post on disk, %.1f in the block cache", disk/n, memory/n)
+			t.Logf("%.1f bytes per post on disk, %.1f in the block cache", disk/n, memory/n)
 			require.LessOrEqual(t, disk/n, 16.0)
 			require.LessOrEqual(t, memory/n, 24.0)
 		})

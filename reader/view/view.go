@@ -24,9 +24,7 @@ type Options struct {
 	Reactions  bool   // keep who likes what, not only counts
 }
 
-// memtableBytes is how much a partition may hold in memory before it flushes to disk. It is small because a reader has
-// all partitions and hot posts are overwritten again and again.
-const memtableBytes = 8 << 20
+const memtableBytes = 8 << 20 // small: a reader has all partitions, and hot posts are overwritten again and again
 
 // newView returns a view of a topic, in a directory below StateDir; it starts nothing.
 func (o Options) newView(

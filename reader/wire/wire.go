@@ -1,5 +1,4 @@
-// Package wire has the bodies of the reader's responses, which the API and the live streams write. openapi.yaml
-// describes them.
+// Package wire has the bodies of the responses of the reader's API and live streams. openapi.yaml describes them.
 package wire
 
 import (
@@ -35,10 +34,9 @@ func NewPostLikes(post uint64, c schema.Counts, asOf Position) PostLikes {
 
 // Likers is a page of the users who like a post.
 type Likers struct {
-	PostID uint64  `json:"post_id,string"`
-	Likers []Liker `json:"likers"`
-	// NextPageToken is absent on the last page.
-	NextPageToken string   `json:"next_page_token,omitempty"`
+	PostID        uint64   `json:"post_id,string"`
+	Likers        []Liker  `json:"likers"`
+	NextPageToken string   `json:"next_page_token,omitempty"` // absent on the last page
 	AsOf          Position `json:"as_of"`
 }
 
@@ -95,8 +93,7 @@ type Ranking struct {
 	HalfLife  string              `json:"half_life,omitempty"`
 	TopN      int                 `json:"top_n"`
 	MinLikes  int64               `json:"min_likes"`
-	// Positions in like-updates.
-	Positions []Position `json:"positions"`
+	Positions []Position          `json:"positions"` // in like-updates
 }
 
 // NewRanking converts a ranking.

@@ -1,8 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- How many users like and dislike each post now. Signed: a negative count is a defect that must be seen.
--- updated_at is UTC (every session of kudos runs in +00:00).
+-- Current likes and dislikes of each post. Signed, so that a negative count, which would be a bug, is visible.
+-- updated_at is UTC (every kudos session uses time zone +00:00).
 CREATE TABLE IF NOT EXISTS like_count (
     post_id       BIGINT UNSIGNED NOT NULL,
     `count`       BIGINT          NOT NULL,

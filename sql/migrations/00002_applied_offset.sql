@@ -1,8 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- Up to where each partition of the updates topic has been applied to like_count and like_hourly. It moves in the
--- transaction that changes them, and nowhere else. Topic names differ by case in Kafka, so they must here too (ascii_bin).
+-- The position in like-updates that like_count and like_hourly reflect, per partition. Only the transaction that changes
+-- them moves it. Topic names are case-sensitive in Kafka, so they must be here, too (ascii_bin).
 CREATE TABLE IF NOT EXISTS applied_offset (
     topic        VARCHAR(249) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     partition_id INT             NOT NULL,

@@ -1,8 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- The most liked posts of the day (UTC) that as_of is in, and of all time, by region ("global": all together). It is
--- read and replaced as trending is.
+-- The most liked posts of the day (UTC) that contains as_of, and of all time, by region ("global": all
+-- regions). Read and replaced like trending.
 CREATE TABLE IF NOT EXISTS leaderboard (
     region  VARCHAR(6) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     period  VARCHAR(8) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, -- day or all

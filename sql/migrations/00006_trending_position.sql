@@ -1,8 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- Up to where each partition of the topic trending has been brought to the tables trending and leaderboard. It moves in
--- the transaction that changes them. Not a row of applied_offset, which `kudos rebuild` replaces together with the counts.
+-- The position in the topic trending that the tables trending and leaderboard reflect, per partition. Only the
+-- transaction that changes them moves it. Not in applied_offset, which `kudos rebuild` replaces together with the counts.
 CREATE TABLE IF NOT EXISTS trending_position (
     topic        VARCHAR(249) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     partition_id INT         NOT NULL,

@@ -1,8 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- Which of the shards this database is: of so many, the one with this number has partition p of each topic if p modulo
--- shards is shard. One row, which `kudos migrate` writes once: another list of servers would count a partition in two places.
+-- Which shard this database is: it has partition p of every topic if p % shards = shard. `kudos migrate` writes the only
+-- row once, so that kudos can reject a different list of databases, which would count a partition in two places.
 CREATE TABLE IF NOT EXISTS kudos_shard (
     id          TINYINT     NOT NULL, -- always 1
     shard       INT         NOT NULL, -- from 0

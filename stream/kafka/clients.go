@@ -10,10 +10,8 @@ import (
 
 // Clients creates the clients of workers. Options does so for real brokers.
 type Clients interface {
-	// Connect returns a client for requests of any kind.
-	Connect(log *slog.Logger) (Client, error)
-	// ConnectTxn returns a client for one transactional id.
-	ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error)
+	Connect(log *slog.Logger) (Client, error)                         // for requests of any kind
+	ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) // for one transactional id
 }
 
 // Client is the part of a *kgo.Client that workers use for requests. Close it.
@@ -61,8 +59,7 @@ func (o Options) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.O
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0),
-		// A batch of the worker is one transaction: all of it is buffered.
-		kgo.MaxBufferedRecords(1 << 30),
+		kgo.MaxBufferedRecords(1 << 30), // a batch of the worker is one transaction: all of it is buffered
 		// Not lz4: its writer allocates a buffer of 4 MiB for every batch.
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytesFn(opts.batchMaxBytes),

@@ -11,12 +11,11 @@ import (
 // transactional id again, which would fence the rightful owner: it needs a new assignment.
 var ErrFenced = errors.New("another process owns this partition")
 
-// ErrRecreated means that a topic was deleted and recreated: its log is another one.
-var ErrRecreated = errors.New("the topic was deleted and created again")
+var ErrRecreated = errors.New("the topic was deleted and recreated") // its log is another one
 
-// SetupError means that the cluster lacks something that no retry provides. Remedy is the command to run.
+// SetupError means that the cluster lacks something that no retry provides. Action is the command to run.
 type SetupError struct {
-	Remedy string
+	Action string
 	Err    error
 }
 
@@ -30,7 +29,6 @@ var fencing = []error{
 	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress,
 }
 
-// asFenced wraps Kafka's fencing errors in ErrFenced and returns others unchanged.
 func asFenced(err error) error {
 	for _, f := range fencing {
 		if errors.Is(err, f) {

@@ -3,9 +3,11 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -17,9 +19,8 @@ func fence(ctx context.Context, cl TxnClient) error {
 	return asFenced(err)
 }
 
-// NewFencingClient returns a client for a tool's transactions, after fencing the previous owner of the transactional
-// id. After an error in a transaction, close it: aborting would initialize the id again. The next fence aborts the
-// transaction.
+// NewFencingClient returns a client for a tool's transactions, after fencing the previous owner of their id. After an
+// error in a transaction, close it: aborting would initialize the id again. The next fence aborts the transaction.
 func (o Options) NewFencingClient(
 	ctx context.Context, log *slog.Logger, id string, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
@@ -45,8 +46,7 @@ const (
 )
 
 // RetryTakenOver calls do, which works under a partition's transactional id, and calls it again if a worker takes the
-// id over: the worker of a parked partition does so at each retry, and then leaves the id alone if the partition stays
-// parked.
+// id over: the worker of a parked partition does so at each retry, and then leaves the id alone if still parked.
 func RetryTakenOver(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -65,4 +65,22 @@ func RetryTakenOver(ctx context.Context, do func() error) error {
 func IsTakenOver(err error) bool {
 	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
 		errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.ConcurrentTransactions)
+}
+
+// RefuseMembers fails if one of the groups has members. what names them in the error, for the operator to stop them.
+func RefuseMembers(ctx context.Context, cl *kgo.Client, what string, groups ...string) error {
+	described, err := kadm.NewClient(cl).DescribeGroups(ctx, groups...)
+	if err != nil {
+		return fmt.Errorf("checking for running %s: %w", what, err)
+	}
+	for _, g := range described.Sorted() {
+		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("checking for running %s in group %s: %w", what, g.Group, g.Err)
+		}
+		if n := len(g.Members); n > 0 {
+			return fmt.Errorf("group %s has %d members: stop all %s first (one that was killed is removed after its "+
+				"session_timeout)", g.Group, n, what)
+		}
+	}
+	return nil
 }

@@ -20,8 +20,7 @@ type Position struct {
 	Epoch  int32 `json:"leader_epoch"`
 }
 
-// LogID identifies one log permanently: a recreated topic, or a topic of the same name in another cluster, has another
-// one.
+// LogID identifies one log permanently: a recreated topic, or one of the same name in another cluster, has another.
 type LogID struct {
 	ClusterID string
 	TopicID   [16]byte
@@ -37,10 +36,8 @@ type Topics struct {
 type TopicInfo struct {
 	ID         [16]byte
 	Partitions int32
-	// Leaders are broker ids by partition, -1 where there is no leader.
-	Leaders []int32
-	// Replicas is the replication factor, the lowest of all partitions.
-	Replicas int
+	Leaders    []int32 // broker ids by partition, -1 where there is no leader
+	Replicas   int     // the replication factor, the lowest of all partitions
 }
 
 // HasLeaders reports whether all partitions have a leader.
@@ -69,7 +66,7 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		err := kerr.ErrorForCode(t.ErrorCode)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return Topics{}, &SetupError{Remedy: "kudos topics apply",
+			return Topics{}, &SetupError{Action: "kudos topics apply",
 				Err: fmt.Errorf("there is no topic %s: %w", *t.Topic, err)}
 		case err != nil:
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
@@ -109,8 +106,7 @@ func TopicConfigs(ctx context.Context, cl *kgo.Client, topic string) (map[string
 	return configs, nil
 }
 
-// Bounds returns the first offset of a partition and its last stable offset, which is the end for read_committed
-// consumers.
+// Bounds returns a partition's first offset and its last stable offset, which is the end for read_committed consumers.
 func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (start, end int64, err error) {
 	if start, err = listOffset(ctx, cl, topic, partition, earliestOffset); err != nil {
 		return 0, 0, err
@@ -119,8 +115,7 @@ func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int3
 	return start, end, err
 }
 
-// The timestamps by which ListOffsets returns the first offset and the end of the log.
-const earliestOffset, latestOffset = -2, -1
+const earliestOffset, latestOffset = -2, -1 // timestamps by which ListOffsets returns the first offset and the end
 
 // listOffsetsRequest asks for offsets as read_committed consumers see them: the end is the last stable offset.
 func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListOffsetsRequest {
@@ -138,8 +133,7 @@ func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListO
 	return req
 }
 
-// listPatience is longer than a new leader takes to know its end.
-const listPatience = 30 * time.Second
+const listPatience = 30 * time.Second // longer than a new leader takes to know its end
 
 // listOffset asks for one partition only: a request for the whole topic fails when any of its brokers is unavailable.
 // It retries while there is no leader, or the leader does not know its end yet; the client itself does not.
@@ -173,8 +167,7 @@ func listed(resp *kmsg.ListOffsetsResponse, err error) (int64, error) {
 	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
 }
 
-// EpochEnd returns the offset after the last record of a leader epoch and those before it; below zero if the leader
-// does not know the epoch.
+// EpochEnd returns the offset after the last record of a leader epoch, or below zero if the leader does not know it.
 func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, epoch int32) (int64, error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
@@ -193,7 +186,7 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking for the end of leader epoch %d of %s/%d: %w", epoch, topic, partition, err)
+		return 0, fmt.Errorf("fetching the end of leader epoch %d of %s/%d: %w", epoch, topic, partition, err)
 	}
 	return resp.Topics[0].Partitions[0].EndOffset, nil
 }
@@ -238,8 +231,7 @@ func CommittedOffset(
 	}
 }
 
-// committedTimeout is longer than Kafka leaves a dead owner's transaction open.
-const committedTimeout = time.Minute
+const committedTimeout = time.Minute // longer than Kafka leaves a dead owner's transaction open
 
 func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
 	if err != nil {
@@ -274,14 +266,13 @@ func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 		}
 	}
 	return &SetupError{
-		Remedy: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache " +
+		Action: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache " +
 			"Kafka 4.0 or later)",
 		Err: errors.New("the cluster's transaction.version is below 2"),
 	}
 }
 
-// LastStableOffsets returns the last stable offsets of partitions, with one request per broker. It leaves out
-// partitions whose broker does not answer.
+// LastStableOffsets sends one request per broker, and leaves out partitions whose broker does not answer.
 func LastStableOffsets(ctx context.Context, cl *kgo.Client, topic string, partitions ...int32) map[int32]int64 {
 	ends := map[int32]int64{}
 	for _, shard := range cl.RequestSharded(ctx, listOffsetsRequest(topic, latestOffset, partitions...)) {

@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// cluster is an in-process broker with the options to reach it.
 type cluster struct {
 	*testkit.Cluster
 	t     testing.TB
@@ -29,7 +28,6 @@ func newCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 	return c
 }
 
-// values returns the committed values of a partition in order.
 func (c *cluster) values(topic string, partition int32) (values []string) {
 	cl := c.Client()
 	defer cl.Close()
@@ -73,7 +71,7 @@ func TestClientMetricsAreOfAllClients(t *testing.T) {
 		"kudos_kafka_disconnects_total", "kudos_kafka_write_bytes_total", "kudos_kafka_request_duration_e2e_seconds"} {
 		require.Positive(t, sums[name], name)
 	}
-	require.NotContains(t, sums, "kudos_kafka_buffered_produce_bytes", "of one client only")
+	require.NotContains(t, sums, "kudos_kafka_buffered_produce_bytes", "it would cover only one client")
 	problems, err := testutil.GatherAndLint(reg)
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -11,32 +11,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// LogReader reads the committed records of one partition by plain Fetch requests. A consumer would hide its position
-// where nothing deliverable is left (commit markers, aborted data, holes of compaction), and recovery needs that
-// position to know where it ends.
+// LogReader reads the committed records of one partition by plain Fetch requests. A consumer hides its position where
+// nothing deliverable is left (markers, aborted data, holes of compaction), and recovery needs it to end there.
 type LogReader struct {
-	cl        kmsg.Requestor
-	topic     string
-	partition int32
-	// maxWait is how long the broker may wait for data at the end of the log.
-	maxWait time.Duration
-	// fetchBytes bounds the response of the broker; a first batch that is larger comes whole.
-	fetchBytes int32
-	// TopicID identifies the log; zero: the topic id of the first fetch. If the topic has another id, Fetch returns
-	// ErrRecreated.
+	cl         kmsg.Requestor
+	topic      string
+	partition  int32
+	maxWait    time.Duration // how long the broker may wait for data at the end of the log
+	fetchBytes int32         // bounds the broker's response; a first batch that is larger comes whole
+	// TopicID identifies the log; zero: that of the first fetch. If the topic has another, Fetch returns ErrRecreated.
 	TopicID [16]byte
 
 	decompress kgo.Decompressor
 	leader     int32 // -1: not known
-	// end is the last stable offset as of the first fetch; -1: not known.
-	end     int64
-	backoff time.Duration
+	end        int64 // the last stable offset as of the first fetch; -1: not known
+	backoff    time.Duration
 }
 
 const (
 	fetchBytes = 4 << 20
-	// smallFetchBytes is for callers that read many partitions concurrently: the records of a fetch take several times
-	// as much memory.
+	// smallFetchBytes is for concurrent reads of many partitions: fetched records take several times as much memory.
 	smallFetchBytes = 1 << 20
 	fetchRetryMin   = 50 * time.Millisecond
 	fetchRetryMax   = 2 * time.Second
@@ -112,7 +106,7 @@ func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, erro
 		return LogChunk{}, fp.Err
 	}
 	if next == offset && next < r.end {
-		return LogChunk{}, fmt.Errorf("the leader has nothing from there on, but the log ended at offset %d", r.end)
+		return LogChunk{}, fmt.Errorf("the leader returned nothing, but the log ended at offset %d", r.end)
 	}
 	return LogChunk{Records: fp.Records, Next: next, End: max(fp.LastStableOffset, r.end)}, nil
 }
@@ -161,8 +155,7 @@ func (r *LogReader) findLeader(ctx context.Context) error {
 		return kerr.LeaderNotAvailable
 	}
 	if r.TopicID != ([16]byte{}) && r.TopicID != t.ID {
-		// Kafka's own error for it is retriable (brokers learn of a topic one by one), but a recreated topic is another
-		// log.
+		// Kafka's own error for it is retriable (brokers learn of it one by one), but a recreated topic is another log.
 		return ErrRecreated
 	}
 	r.TopicID, r.leader = t.ID, leader

@@ -15,7 +15,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-func TestReadingATopicMadeAnewIsAnError(t *testing.T) {
+func TestReadingARecreatedTopicFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Fill(testkit.Table, 1, 3)
@@ -40,10 +40,10 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	_, err = r.Fetch(ctx, 0)
-	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition, "the reason, and not that the time is over")
+	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition, "the cause, not the timeout")
 	var setup *SetupError
 	require.ErrorAs(t, err, &setup)
-	require.Equal(t, "kudos topics apply", setup.Remedy)
+	require.Equal(t, "kudos topics apply", setup.Action)
 }
 
 func TestReadingFollowsTheLeader(t *testing.T) {
@@ -61,7 +61,6 @@ func TestReadingFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// ReadLogSmall requests fewer bytes at a time and reads the same.
 func TestReadLogSmall(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -94,7 +93,7 @@ func TestReadLogSmall(t *testing.T) {
 }
 
 // The end is requested again while the leader does not know it yet, or another broker leads.
-func TestEndIsAskedAgain(t *testing.T) {
+func TestEndOffsetIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.OffsetNotAvailable, kerr.NotLeaderForPartition, kerr.LeaderNotAvailable} {
 		t.Run(e.Message, func(t *testing.T) {
@@ -109,15 +108,14 @@ func TestEndIsAskedAgain(t *testing.T) {
 
 			fault = c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: testkit.Table, Err: e, Count: 2})
 			_, end, err := Bounds(testkit.Context(t), c.Client(), testkit.Table, 0)
-			require.NoError(t, err, "goka's recovery and what compares a position with the log")
+			require.NoError(t, err, "used by goka's recovery and by checks of a position against the log")
 			require.EqualValues(t, 3, end)
 			require.Equal(t, 2, fault.Hits())
 		})
 	}
 }
 
-// The end is requested once, not with each fetch.
-func TestEndIsAskedOnce(t *testing.T) {
+func TestEndOffsetIsRequestedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic(testkit.Table, 1)
@@ -146,11 +144,10 @@ func TestEndThatIsNotReached(t *testing.T) {
 	defer cancel()
 	_, err := NewLogReader(c.Client(), testkit.Table, 0).Fetch(ctx, 0)
 	require.ErrorContains(t, err, "reading "+testkit.Table+
-		"/0 at offset 0: the leader has nothing from there on, but the log ended at offset 3")
+		"/0 at offset 0: the leader returned nothing, but the log ended at offset 3")
 }
 
-// answerOffsetFetches answers the next OffsetFetch requests with these errors in turn, for the group or for its
-// partition; later ones pass.
+// answerOffsetFetches answers the next OffsetFetch requests with errors, for the group or partition; later ones pass.
 func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
 	for _, err := range errs {
 		c.ControlKey(int16(kmsg.OffsetFetch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
@@ -174,8 +171,7 @@ func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
 	}
 }
 
-// CommittedOffset returns "none" only if Kafka says so. A partition starts from nothing then, so a late or failed
-// response must not look like it.
+// "None" only if Kafka says so: a partition starts from nothing then; a late or failed response must not look like it.
 func TestCommittedOffset(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -198,17 +194,17 @@ func TestCommittedOffset(t *testing.T) {
 		require.True(t, ok, why)
 		require.EqualValues(t, 7, offset, why)
 	}
-	none(0, "nobody has ever committed for the group")
+	none(0, "the group has never committed")
 	var offsets kadm.Offsets
 	offsets.AddOffset(input, 0, 7, -1)
 	require.NoError(t, kadm.NewClient(cl).CommitAllOffsets(testkit.Context(t), testGroup, offsets))
-	none(1, "the group has committed elsewhere")
+	none(1, "the group has committed another partition")
 	seven("committed")
 
 	c.answerOffsetFetches(true, kerr.UnstableOffsetCommit, kerr.UnstableOffsetCommit)
-	seven("a transaction that ends is waited for")
+	seven("waits for a transaction to end")
 	c.answerOffsetFetches(false, kerr.CoordinatorLoadInProgress)
-	seven("a coordinator that comes is waited for")
+	seven("waits for the coordinator to load")
 	for _, ofPartition := range []bool{true, false} {
 		c.answerOffsetFetches(ofPartition, kerr.GroupAuthorizationFailed)
 		_, ok, err := look(0)
@@ -216,5 +212,5 @@ func TestCommittedOffset(t *testing.T) {
 		require.ErrorContains(t, err, "committed offset of group "+testGroup+" in "+input+"/0")
 		require.False(t, ok)
 	}
-	seven("nothing was left of the refusals")
+	seven("earlier errors have no effect")
 }

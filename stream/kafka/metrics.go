@@ -8,15 +8,13 @@ import (
 	"github.com/twmb/franz-go/plugin/kprom"
 )
 
-// clientMetrics registers kprom's metrics once, for all clients of the process: a role has several clients per
-// partition, which come and go. kprom itself would register metrics for each client.
+// clientMetrics registers kprom's metrics once for all clients, however short-lived; kprom itself would for each.
 type clientMetrics struct {
 	*kprom.Metrics
 	once sync.Once
 }
 
-// NewClientMetrics returns a hook (Options.Hooks) with which all clients of a process count what they send and receive,
-// by broker, and measure how long requests take.
+// NewClientMetrics returns a hook (Options.Hooks) that counts the clients' traffic by broker and times their requests.
 func NewClientMetrics(reg prometheus.Registerer) kgo.Hook {
 	return &clientMetrics{Metrics: kprom.NewMetrics("kudos",
 		kprom.Subsystem("kafka"),
@@ -37,8 +35,7 @@ func (m *clientMetrics) OnNewClient(cl *kgo.Client) {
 // OnClientClosed keeps the metrics: the other clients share them.
 func (*clientMetrics) OnClientClosed(*kgo.Client) {}
 
-// countersOnly leaves out kprom's gauges, each of which reads the state of one client.
-type countersOnly struct{ prometheus.Registerer }
+type countersOnly struct{ prometheus.Registerer } // leaves out kprom's gauges, each of which reads one client's state
 
 func (r countersOnly) MustRegister(collectors ...prometheus.Collector) {
 	for _, c := range collectors {

@@ -13,31 +13,24 @@ import (
 
 // Options configures how this process connects to Kafka. All its clients are built from it.
 type Options struct {
-	// Brokers are the bootstrap addresses, host:port.
-	Brokers []string `mapstructure:"brokers"`
-	// ClientID is the name of the clients in the brokers' logs and quotas.
-	ClientID string `mapstructure:"client_id"`
-	// DialTimeout bounds one connection attempt.
-	DialTimeout time.Duration `mapstructure:"dial_timeout"`
-	// RequestTimeout bounds one request, including its retries.
-	RequestTimeout time.Duration `mapstructure:"request_timeout"`
+	Brokers        []string      `mapstructure:"brokers"`         // bootstrap addresses, host:port
+	ClientID       string        `mapstructure:"client_id"`       // the clients' name in the brokers' logs and quotas
+	DialTimeout    time.Duration `mapstructure:"dial_timeout"`    // bounds one connection attempt
+	RequestTimeout time.Duration `mapstructure:"request_timeout"` // bounds one request, including its retries
 
-	// TLS encrypts connections and verifies brokers, by the certificates in TLSCA or else those that the system trusts.
-	// TLSCert and TLSKey are the client's own, for brokers that require one. All are PEM files, read again for each
-	// connection.
-	TLS     bool   `mapstructure:"tls"`
-	TLSCA   string `mapstructure:"tls_ca"`
-	TLSCert string `mapstructure:"tls_cert"`
-	TLSKey  string `mapstructure:"tls_key"`
-	// SASLMechanism is how the client authenticates: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: not at all.
-	SASLMechanism string `mapstructure:"sasl_mechanism"`
+	// TLS encrypts connections and verifies brokers, by the certificates in TLSCA or else the system's. TLSCert and
+	// TLSKey are the client's own, for brokers that require one. All are PEM files, read again for each connection.
+	TLS           bool   `mapstructure:"tls"`
+	TLSCA         string `mapstructure:"tls_ca"`
+	TLSCert       string `mapstructure:"tls_cert"`
+	TLSKey        string `mapstructure:"tls_key"`
+	SASLMechanism string `mapstructure:"sasl_mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none
 	SASLUser      string `mapstructure:"sasl_user"`
 	// SASLPassword must never be printed. Package config reads it from SASLPasswordFile, if that is set.
 	SASLPassword     string `mapstructure:"sasl_password"`
 	SASLPasswordFile string `mapstructure:"sasl_password_file"`
 
-	// Hooks observe the clients. Not a setting.
-	Hooks []kgo.Hook `mapstructure:"-"`
+	Hooks []kgo.Hook `mapstructure:"-"` // observe the clients; not a setting
 }
 
 // DefaultOptions are for a broker on this machine.
@@ -93,7 +86,6 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 	return cl, nil
 }
 
-// quietClient drops the client's info messages: several lines per transaction.
-type quietClient struct{ kgo.Logger }
+type quietClient struct{ kgo.Logger } // drops the client's info messages: several lines per transaction
 
 func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }

@@ -16,16 +16,13 @@ type LogChunk struct {
 	Next, End int64
 }
 
-// endWait is how long a fetch at the end of the log waits for new data.
-const endWait = 250 * time.Millisecond
+const endWait = 250 * time.Millisecond // how long a fetch at the end of the log waits for new data
 
-// readLogPatience is how long ReadLog retries a fetch before it returns the error.
-const readLogPatience = 30 * time.Second
+const readLogPatience = 30 * time.Second // how long ReadLog retries a fetch before it returns the error
 
 // ReadLog reads the committed records of a partition from an offset on and passes them to each, until each returns
-// false or an error. At the end of the log it calls each a few times a second with chunks without records: each decides
-// when to stop. LogChunk.Next tells whether an offset was reached; a record at it may not exist (control records,
-// compaction).
+// false or an error. At the end of the log it calls each a few times a second with empty chunks: each decides when to
+// stop. LogChunk.Next tells whether an offset was reached; a record at it may not exist (control records, compaction).
 func ReadLog(
 	ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
 	each func(LogChunk) (more bool, err error),
@@ -33,8 +30,7 @@ func ReadLog(
 	return NewLogReader(cl, topic, partition).Read(ctx, from, each)
 }
 
-// ReadLogSmall is ReadLog with small fetches, for callers that read all partitions concurrently, each with the memory
-// of a fetch.
+// ReadLogSmall is ReadLog with small fetches, for concurrent reads of all partitions, each with the memory of a fetch.
 func ReadLogSmall(
 	ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
 	each func(LogChunk) (more bool, err error),

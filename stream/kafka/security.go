@@ -54,15 +54,15 @@ func (o Options) validateSASL() error {
 	switch o.SASLMechanism {
 	case "":
 		if o.SASLUser+o.SASLPassword != "" {
-			return errors.New("kafka.sasl_user and kafka.sasl_password mean nothing without kafka.sasl_mechanism: " +
-				"set it, to SCRAM-SHA-512 for one")
+			return errors.New("kafka.sasl_user and kafka.sasl_password have no effect without kafka.sasl_mechanism: " +
+				"set it, for example to SCRAM-SHA-512")
 		}
 	case saslPlain, saslScram256, saslScram512:
 		if o.SASLUser == "" || o.SASLPassword == "" {
 			return fmt.Errorf("kafka.sasl_mechanism %s needs kafka.sasl_user and kafka.sasl_password", o.SASLMechanism)
 		}
 	default:
-		return fmt.Errorf("kafka.sasl_mechanism: %q is none of %s, %s, %s", o.SASLMechanism, saslPlain, saslScram256,
+		return fmt.Errorf("kafka.sasl_mechanism: %q is not one of %s, %s, %s", o.SASLMechanism, saslPlain, saslScram256,
 			saslScram512)
 	}
 	return nil
@@ -81,7 +81,6 @@ func (o Options) mechanism() sasl.Mechanism {
 	return nil
 }
 
-// dial opens one connection, within DialTimeout.
 func (o Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: o.DialTimeout}
 	if !o.TLS {

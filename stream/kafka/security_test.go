@@ -22,8 +22,7 @@ import (
 	"kudos/integration/stack"
 )
 
-// Passwords of these tests, which must never be printed.
-const password, wrongPassword = "s3cr=t, really", "hunter2"
+const password, wrongPassword = "s3cr=t, really", "hunter2" // must never be printed
 
 // serverTLS returns a broker's TLS configuration, which requires client certificates of the same authority.
 func serverTLS(t *testing.T, a *stack.Authority) *tls.Config {
@@ -39,7 +38,6 @@ func serverTLS(t *testing.T, a *stack.Authority) *tls.Config {
 		ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
-// ask sends one request with a new client and returns its error.
 func (o Options) ask(t *testing.T, log *slog.Logger) error {
 	t.Helper()
 	cl, err := o.NewClient(log)
@@ -49,9 +47,8 @@ func (o Options) ask(t *testing.T, log *slog.Logger) error {
 	return err
 }
 
-// Clients connect with each mechanism, with certificates on both sides. A wrong password is a permission error and is
-// not printed.
-func TestClientsComeInByTLSAndSASL(t *testing.T) {
+// Each mechanism connects, with certificates on both sides. A wrong password is a permission error, and not printed.
+func TestClientsConnectByTLSAndSASL(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.EnableSASL(), kfake.SeedTopics(1, input),
@@ -81,7 +78,7 @@ func TestClientsComeInByTLSAndSASL(t *testing.T) {
 }
 
 // A running client connects with the current content of the files.
-func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
+func TestCertificateIsReplacedWhileClientsAreConnected(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
@@ -106,7 +103,6 @@ func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// tries receives the result of each connection attempt.
 type tries chan error
 
 func (t tries) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
@@ -117,7 +113,7 @@ func (t tries) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn
 }
 
 // While certificate and key do not match, records wait as for an unavailable broker.
-func TestFilesThatAreBeingReplaced(t *testing.T) {
+func TestFilesAreReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
@@ -157,28 +153,28 @@ func TestKafkaSecurityOptions(t *testing.T) {
 		set  func(*Options)
 		want []string // none: the options are valid
 	}{
-		"none":                       {func(*Options) {}, nil},
-		"TLS by what the system has": {func(o *Options) { o.TLS = true }, nil},
-		"files without TLS":          {func(o *Options) { o.TLSCA = a.CA() }, []string{"kafka.tls is false"}},
+		"none":                      {func(*Options) {}, nil},
+		"TLS with the system's CAs": {func(o *Options) { o.TLS = true }, nil},
+		"files without TLS":         {func(o *Options) { o.TLSCA = a.CA() }, []string{"kafka.tls is false"}},
 		"certificate without key": {func(o *Options) {
 			o.TLS, o.TLSCert = true, one.Cert
 		}, []string{"kafka.tls_cert and kafka.tls_key"}},
-		"key of another": {func(o *Options) {
+		"key of another certificate": {func(o *Options) {
 			o.TLS, o.TLSCert, o.TLSKey = true, one.Cert, other.Key
 		}, []string{"kafka.tls_key", "does not match"}},
-		"file that is not there": {func(o *Options) {
+		"missing file": {func(o *Options) {
 			o.TLS, o.TLSCA = true, "/nowhere/ca.pem"
 		}, []string{"kafka.tls_ca", "/nowhere/ca.pem"}},
 		"unknown mechanism": {func(o *Options) {
 			o.SASLMechanism = "scram"
-		}, []string{`kafka.sasl_mechanism: "scram" is none of PLAIN`}},
+		}, []string{`kafka.sasl_mechanism: "scram" is not one of PLAIN`}},
 		"mechanism without password": {func(o *Options) {
 			o.SASLMechanism, o.SASLUser = saslPlain, "kudos"
 		}, []string{"PLAIN needs kafka.sasl_user and kafka.sasl_password"}},
 		"password without mechanism": {func(o *Options) {
 			o.SASLPassword = password
 		}, []string{"kafka.sasl_mechanism: set it"}},
-		"all that is wrong, together": {func(o *Options) {
+		"all errors together": {func(o *Options) {
 			o.TLSCA, o.SASLUser, o.Brokers = "x", "kudos", nil
 		}, []string{"kafka.brokers", "kafka.tls is", "kafka.sasl_mechanism"}},
 	} {

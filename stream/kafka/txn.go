@@ -33,8 +33,7 @@ func NoMember(group string) Member { return Member{Group: group, Generation: -1}
 //	  └──Close───┘
 //
 // After any error of Commit the outcome may be unknown and the Txn is unusable. Close it and Fence again, which settles
-// the outcome on the broker, before position and state are read again. (Aborting instead would initialize the id behind
-// our back.)
+// it on the broker, before position and state are read again. (Aborting would initialize the id behind our back.)
 type Txn struct {
 	opts TxnOptions
 	log  *slog.Logger
@@ -43,16 +42,13 @@ type Txn struct {
 
 // TxnOptions configures the transactions of one partition.
 type TxnOptions struct {
-	// ID is the transactional id.
-	ID string
+	ID string // the transactional id
 	// Member commits the offsets of the partition Source, whose topic id Fence looks up.
 	Member Member
 	Source LogPartition
-	// Timeout is the transaction timeout: so long a dead owner's open transaction blocks read_committed consumers,
-	// unless somebody fences it.
+	// Timeout is how long a dead owner's open transaction blocks read_committed consumers, unless it is fenced.
 	Timeout time.Duration
-	// BatchMaxBytes is the largest record batch of a topic, where it is smaller than
-	// Kafka's default; nil or 0: the default.
+	// BatchMaxBytes is a topic's largest record batch, if smaller than Kafka's default; nil or 0: the default.
 	BatchMaxBytes func(topic string) int32
 	Kafka         Clients
 }
@@ -87,7 +83,7 @@ func (t *Txn) Fence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
 	if err := fence(ctx, cl); err != nil {
-		return fmt.Errorf("initialising transactional id %s: %w", t.opts.ID, err)
+		return fmt.Errorf("initializing transactional id %s: %w", t.opts.ID, err)
 	}
 	return nil
 }
@@ -110,9 +106,8 @@ func (t *Txn) CheckMember(ctx context.Context) error {
 // Client returns the partition's own client, for reading what Fence has settled.
 func (t *Txn) Client() Client { return t.cl }
 
-// Commit publishes the records, which must name their partition, and commits next as the group's position in the
-// source, in one transaction. On success each record has its offset. Commit gives up after the transaction timeout, as
-// the broker does.
+// Commit publishes the records, which must name partitions, and commits next as the group's position in the source, in
+// one transaction. On success each has its offset. It gives up after the transaction timeout, like the broker.
 func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
 	x, err := t.Begin(ctx)
 	if err != nil {
@@ -122,11 +117,10 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 	return x.Commit(next)
 }
 
-// Begin opens a transaction, for one goroutine. Commit or Drop ends it. It fails after the transaction timeout, when
-// the broker aborts it.
+// Begin opens a transaction, for one goroutine; Commit or Drop ends it. It fails when the broker aborts it by timeout.
 func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 	if t.cl == nil {
-		return nil, fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
+		return nil, fmt.Errorf("transactional id %s is closed; it must be fenced again", t.opts.ID)
 	}
 	if err := t.cl.BeginTransaction(); err != nil {
 		return nil, fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
@@ -152,8 +146,7 @@ type Transaction struct {
 	}
 }
 
-// Send passes records to the client, which sends them concurrently. The client owns them until Commit returns, or
-// forever if Commit fails.
+// Send passes records to the client, which owns them until Commit returns, or forever if Commit fails.
 func (x *Transaction) Send(records []*kgo.Record) {
 	x.left.Add(int64(len(records)))
 	now, acknowledged := time.Now(), x.acknowledged // bound once, not for each record
@@ -229,7 +222,7 @@ func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partitio
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the client has not come to know %s/%d: %w", topic, partition, ctx.Err())
+			return fmt.Errorf("the client has no metadata of %s/%d: %w", topic, partition, ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -240,8 +233,7 @@ func (t *Txn) commitOffset(ctx context.Context, next Position) error {
 }
 
 // AddOffset adds the group's position to the open transaction of id. It is a raw request, since the client only commits
-// for a group that it is a member of. Under transaction.version 2 this adds the group to the transaction too. member
-// may be NoMember.
+// for its own group. Under transaction.version 2 this adds the group to the transaction too. member may be NoMember.
 func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
 	producerID, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
@@ -262,8 +254,7 @@ func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, sour
 
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		err := txnOffsetAnswer(req.RequestWith(ctx, cl))
-		// The previous transaction may still be completing (which kerr does not call retriable), or the coordinator
-		// moving.
+		// The previous transaction may be completing (which kerr does not call retriable), or the coordinator moving.
 		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return err
 		}
@@ -280,7 +271,7 @@ func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
 		return err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return fmt.Errorf("the answer to an offset of one partition is of %d topics", len(resp.Topics))
+		return fmt.Errorf("the response to an offset commit of one partition has %d topics", len(resp.Topics))
 	}
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }

@@ -15,14 +15,12 @@ import (
 	"kudos/dev/testkit"
 )
 
-// refusal makes the broker answer the next request of a kind with an error.
 func refusal(key kmsg.Key, err *kerr.Error) kfake.Fault {
 	topLevel := key == kmsg.EndTxn || key == kmsg.InitProducerID
 	return kfake.Fault{Keys: []kmsg.Key{key}, Err: err, TopLevel: topLevel}
 }
 
-// Whichever step fails, and whether its request or its response is lost: after Fence, the transaction is visible as a
-// whole or not at all, and the next one works.
+// Whichever step fails, request or response: after Fence, a transaction is visible whole or not at all; the next works.
 func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
 	lost := func(key kmsg.Key, answer bool) func(*cluster, *testkit.Wire) {
@@ -51,7 +49,7 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 		// what Commit must say; "": either, since the client may find out
 		want error
 	}{
-		"produce refused": {func(c *cluster, _ *testkit.Wire) {
+		"produce rejected": {func(c *cluster, _ *testkit.Wire) {
 			f := refusal(kmsg.Produce, kerr.InvalidRecord)
 			f.Partitions = []int32{1}
 			c.Fault(f)
@@ -59,17 +57,17 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 		"produce forbidden":         {refused(produce, kerr.TopicAuthorizationFailed), kerr.TopicAuthorizationFailed},
 		"produce fenced":            {refused(produce, kerr.InvalidProducerEpoch), ErrFenced},
 		"produce request lost":      {lost(produce, false), nil},
-		"produce answer lost":       {lost(produce, true), nil},
-		"offset refused":            {refused(offset, kerr.GroupAuthorizationFailed), kerr.GroupAuthorizationFailed},
-		"offset of a past member":   {refused(offset, kerr.UnknownMemberID), ErrFenced},
+		"produce response lost":     {lost(produce, true), nil},
+		"offset rejected":           {refused(offset, kerr.GroupAuthorizationFailed), kerr.GroupAuthorizationFailed},
+		"offset of a former member": {refused(offset, kerr.UnknownMemberID), ErrFenced},
 		"offset during a rebalance": {refused(offset, kerr.RebalanceInProgress), ErrFenced},
-		"offset answer lost":        {lost(offset, true), nil},
+		"offset response lost":      {lost(offset, true), nil},
 		"offset request lost":       {lost(offset, false), nil},
 		"end fenced":                {refused(kmsg.EndTxn, kerr.ProducerFenced), ErrFenced},
-		"end refused":               {refused(kmsg.EndTxn, kerr.InvalidTxnState), kerr.InvalidTxnState},
-		"end unknown":               {refused(kmsg.EndTxn, kerr.UnknownServerError), kerr.UnknownServerError},
+		"end rejected":              {refused(kmsg.EndTxn, kerr.InvalidTxnState), kerr.InvalidTxnState},
+		"end unknown error":         {refused(kmsg.EndTxn, kerr.UnknownServerError), kerr.UnknownServerError},
 		"end request lost":          {lost(kmsg.EndTxn, false), nil},
-		"end answer lost":           {lost(kmsg.EndTxn, true), nil},
+		"end response lost":         {lost(kmsg.EndTxn, true), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &testkit.Wire{}
@@ -81,7 +79,7 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 			if tc.want != nil {
 				require.ErrorIs(t, err, tc.want)
 			}
-			require.NoError(t, tx.Fence(testkit.Context(t)), "Fence settles it")
+			require.NoError(t, tx.Fence(testkit.Context(t)), "Fence resolves it")
 			values, offset := c.visible()
 			switch {
 			case err == nil || offset == 2:
@@ -102,15 +100,15 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 func TestCommitIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
-		"offset, transaction before still ending": refusal(kmsg.TxnOffsetCommit, kerr.ConcurrentTransactions),
-		"offset, coordinator loading":             refusal(kmsg.TxnOffsetCommit, kerr.CoordinatorLoadInProgress),
-		"offset, coordinator moved":               refusal(kmsg.TxnOffsetCommit, kerr.NotCoordinator),
-		"end, transaction before still ending":    refusal(kmsg.EndTxn, kerr.ConcurrentTransactions),
-		"end, coordinator loading":                refusal(kmsg.EndTxn, kerr.CoordinatorLoadInProgress),
-		"end, coordinator moved":                  refusal(kmsg.EndTxn, kerr.NotCoordinator),
-		"produce, transaction before ending":      refusal(kmsg.Produce, kerr.ConcurrentTransactions),
-		"produce, leader moved":                   refusal(kmsg.Produce, kerr.NotLeaderForPartition),
-		"produce, too few replicas":               refusal(kmsg.Produce, kerr.NotEnoughReplicas),
+		"offset, previous transaction still ending":  refusal(kmsg.TxnOffsetCommit, kerr.ConcurrentTransactions),
+		"offset, coordinator loading":                refusal(kmsg.TxnOffsetCommit, kerr.CoordinatorLoadInProgress),
+		"offset, coordinator moved":                  refusal(kmsg.TxnOffsetCommit, kerr.NotCoordinator),
+		"end, previous transaction still ending":     refusal(kmsg.EndTxn, kerr.ConcurrentTransactions),
+		"end, coordinator loading":                   refusal(kmsg.EndTxn, kerr.CoordinatorLoadInProgress),
+		"end, coordinator moved":                     refusal(kmsg.EndTxn, kerr.NotCoordinator),
+		"produce, previous transaction still ending": refusal(kmsg.Produce, kerr.ConcurrentTransactions),
+		"produce, leader moved":                      refusal(kmsg.Produce, kerr.NotLeaderForPartition),
+		"produce, too few replicas":                  refusal(kmsg.Produce, kerr.NotEnoughReplicas),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _, tx := fencedCluster(t)
@@ -137,7 +135,7 @@ func TestFenceIsRetried(t *testing.T) {
 }
 
 // After the transaction timeout the broker aborts a transaction, and we give up.
-func TestNothingIsRetriedForEver(t *testing.T) {
+func TestRetriesAreBoundedInTime(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
 		"init":    refusal(kmsg.InitProducerID, kerr.ConcurrentTransactions),
@@ -162,8 +160,7 @@ func TestNothingIsRetriedForEver(t *testing.T) {
 	}
 }
 
-// Commit ends with its context even if the broker does not answer at all, when the client alone would wait forever for
-// records in flight.
+// Commit ends with its context even if the broker never answers; the client would wait forever for records in flight.
 func TestCommitEndsWithItsContext(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn} {
 		t.Run(key.Name(), func(t *testing.T) {
@@ -221,7 +218,7 @@ func (c slowClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*
 
 // A fenced worker must not take the timeout for an unknown outcome, after which it would initialize the id again. (If
 // both happen at once, a select decides by chance, so the test repeats this.)
-func TestARefusalCountsHoweverLateItCame(t *testing.T) {
+func TestLateRejectionCountsAsMissed(t *testing.T) {
 	for range 20 {
 		commit := func(answer error) error {
 			tx := NewTxn(TxnOptions{ID: "a", Timeout: time.Millisecond}, testkit.Log())

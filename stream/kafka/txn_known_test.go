@@ -13,9 +13,8 @@ import (
 	"kudos/dev/testkit"
 )
 
-// slowNotes is a client that blocks, when it learns of a topic, between sending the records that waited for the topic
-// and registering the topic's partitions, until it is asked about those. Its partitioner blocks it, so both records
-// have to wait for the topic.
+// slowNotes is a client that blocks, on learning of a topic, between sending the records that waited for it and
+// registering its partitions, until asked about those. Its partitioner blocks it, so both records wait for the topic.
 type slowNotes struct {
 	*kgo.Client
 	once  sync.Once
@@ -29,9 +28,8 @@ func (c *slowNotes) PartitionLeader(topic string, partition int32) (leader, epoc
 	return c.Client.PartitionLeader(topic, partition)
 }
 
-// A client that learns of its topic in the first transaction must not take that transaction for an empty one, which it
-// would abort and report as committed.
-func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
+// A client that learns of its topic in the first transaction must not abort it as empty and report it as committed.
+func TestCommitToAnUnknownTopic(t *testing.T) {
 	c := txnCluster(t)
 	ctx := testkit.Context(t)
 	cl := &slowNotes{asked: make(chan struct{})}
@@ -72,8 +70,7 @@ func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 	require.Equal(t, []string{"1"}, c.values(output, 0))
 }
 
-// neverKnows is a client that never learns of a partition.
-type neverKnows struct{ TxnClient }
+type neverKnows struct{ TxnClient } // it never learns of a partition
 
 func (neverKnows) PartitionLeader(string, int32) (leader, epoch int32, err error) { return -1, -1, nil }
 
@@ -84,5 +81,5 @@ func TestCommitGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(testkit.Context(t))
 	cancel(late)
 	tx.cl = neverKnows{tx.cl}
-	require.ErrorContains(t, CommitTransaction(ctx, tx.cl, output, 0), "has not come to know output/0")
+	require.ErrorContains(t, CommitTransaction(ctx, tx.cl, output, 0), "has no metadata of output/0")
 }

@@ -22,7 +22,6 @@ const (
 	txnID     = "txn-0"
 )
 
-// txnCluster has the topics input and output.
 func txnCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 	c := newCluster(t, opts...)
 	c.Topic(input, 1)
@@ -36,7 +35,6 @@ func (c *cluster) join() (m Member, leave func()) {
 	return Member{Group: testGroup, ID: id, Generation: generation}, leave
 }
 
-// txn returns a Txn of a member; it is closed with the test.
 func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
 	o := TxnOptions{
 		ID: txnID, Member: m,
@@ -52,14 +50,12 @@ func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
 	return tx
 }
 
-// fenced returns a Txn that is ready to commit.
 func (c *cluster) fenced(m Member) *Txn {
 	tx := c.txn(m, nil)
 	require.NoError(c.t, tx.Fence(testkit.Context(c.t)))
 	return tx
 }
 
-// fencedCluster returns a txnCluster with a member of the group and its fenced Txn.
 func fencedCluster(t testing.TB, opts ...kfake.Opt) (c *cluster, m Member, tx *Txn) {
 	c = txnCluster(t, opts...)
 	m, _ = c.join()
@@ -89,18 +85,18 @@ func pair(value string) []*kgo.Record {
 	return []*kgo.Record{testkit.Record(output, 0, "k", value), testkit.Record(output, 1, "k", value)}
 }
 
-func TestTransactionIsWhole(t *testing.T) {
+func TestTransactionIsAtomic(t *testing.T) {
 	c, _, tx := fencedCluster(t)
 	c.requireVisible(-1)
 	for i := range int64(3) {
 		records := pair(fmt.Sprint(i))
 		require.NoError(t, tx.Commit(testkit.Context(t), records, Position{Offset: 10 * i, Epoch: 2}))
-		require.Equal(t, 2*i, records[0].Offset, "each transaction takes a marker's offset besides")
+		require.Equal(t, 2*i, records[0].Offset, "each transaction's marker takes one more offset")
 	}
 	c.requireVisible(20, "0", "1", "2", "0", "1", "2")
 	require.EqualValues(t, 2, c.GroupInfo(testGroup).Commits[input][0].LeaderEpoch)
 	for p := range int32(2) {
-		require.Equal(t, c.End(output, p), c.PartitionInfo(output, p).LastStableOffset, "nothing is left open")
+		require.Equal(t, c.End(output, p), c.PartitionInfo(output, p).LastStableOffset, "no transaction is left open")
 	}
 }
 
@@ -110,7 +106,7 @@ func TestTransactionNeedsARecord(t *testing.T) {
 	c.requireVisible(-1)
 	tx.Close()
 	tx.Close()
-	require.ErrorContains(t, tx.Commit(testkit.Context(t), pair("a"), Position{Offset: 5}), "has to be fenced anew")
+	require.ErrorContains(t, tx.Commit(testkit.Context(t), pair("a"), Position{Offset: 5}), "must be fenced again")
 }
 
 // A takeover aborts what the previous owner left open, and its later attempts fail.
@@ -125,7 +121,7 @@ func TestZombieIsFenced(t *testing.T) {
 	owner := c.fenced(m)
 	c.requireVisible(1, "before", "before")
 	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset,
-		"the takeover closes the open transaction")
+		"the takeover aborts the open transaction")
 	require.ErrorIs(t, asFenced(zombie.commitOffset(testkit.Context(t), Position{Offset: 9})), ErrFenced)
 	require.Error(t, zombie.cl.EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("after"), Position{Offset: 2}))
@@ -148,7 +144,7 @@ func TestPastMembershipCannotCommit(t *testing.T) {
 	past.Generation--
 	t.Run("generation", func(t *testing.T) {
 		old := c.txn(past, nil)
-		require.ErrorIs(t, old.Fence(testkit.Context(t)), ErrFenced, "Fence asks the group")
+		require.ErrorIs(t, old.Fence(testkit.Context(t)), ErrFenced, "Fence checks membership")
 		old.opts.Member = m
 		require.NoError(t, old.Fence(testkit.Context(t)))
 		old.opts.Member = past
@@ -224,7 +220,7 @@ func TestBatchMaxBytesByTopic(t *testing.T) {
 	require.GreaterOrEqual(t, counts.Of(kmsg.Produce), int64(13))
 	large := []*kgo.Record{{Topic: output, Value: make([]byte, 2*largest)}}
 	noise.Read(large[0].Value)
-	require.NoError(t, tx.Commit(testkit.Context(t), large, Position{}), "other topics have the default")
+	require.NoError(t, tx.Commit(testkit.Context(t), large, Position{}), "other topics have the default limit")
 	require.Contains(t, asked, "small")
 }
 

@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkFold does with a store what the fold does, batch by batch: it looks up the pairs and the counts of all
-// events, and writes them. It measures what the buffer gains over plain Pebble with as much memory, in time per event
-// and in CPU time of the whole process (spills and compactions run concurrently). With -benchtime=80x there are
-// 2,000,000 events.
+// BenchmarkFold does with a store what the fold does, batch by batch: it looks up the pairs and counts of all events,
+// and writes them. It measures what the buffer gains over plain Pebble with as much memory, in time per event and in
+// CPU time of the whole process (spills and compactions run concurrently). -benchtime=80x means 2,000,000 events.
 func BenchmarkFold(b *testing.B) {
 	const events = 25_000
 	for _, shape := range []struct {
@@ -73,7 +72,6 @@ func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset i
 	require.NoError(b, w.Commit(offset))
 }
 
-// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))

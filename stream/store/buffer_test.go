@@ -32,8 +32,7 @@ func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 	return s
 }
 
-// Random writes, reads, scans, restarts and crashes: every result is compared with a map; after a crash, with the map
-// as of the offset that is left.
+// Random writes, reads, scans, restarts and crashes are compared with a map, after a crash as of the offset left.
 func TestBufferedStoreIsATable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5) {
@@ -75,7 +74,7 @@ func TestBufferedStoreIsATable(t *testing.T) {
 				checkLookup(t, s, r, table)
 			}
 			require.NoError(t, s.Close())
-			require.NotZero(t, kept, "crashes left nothing to look at")
+			require.NotZero(t, kept, "no crash left any data to check")
 		})
 	}
 }
@@ -97,7 +96,6 @@ func write(t *testing.T, s *Store, r *rand.Rand, table map[string]string, offset
 	require.NoError(t, w.Commit(offset))
 }
 
-// checkLookup looks keys up in random order.
 func checkLookup(t *testing.T, s *Store, r *rand.Rand, table map[string]string) {
 	var keys []string
 	want := map[string]string{}
@@ -115,7 +113,7 @@ func walkMap(t *testing.T, s *Store) map[string]string {
 	have := map[string]string{}
 	var last []byte
 	require.NoError(t, Scan(s, nil, nil, func(key, value []byte) (bool, error) {
-		require.Negative(t, bytes.Compare(last, key), "in order")
+		require.Negative(t, bytes.Compare(last, key), "sorted")
 		last = bytes.Clone(key)
 		have[string(key)] = string(value)
 		return true, nil
@@ -160,11 +158,11 @@ func TestStagedIsNotKept(t *testing.T) {
 	offset, _ := s.Offset()
 	require.EqualValues(t, 2, offset)
 	_, err := s.NewReader()
-	require.ErrorContains(t, err, "is not sealed")
+	require.ErrorContains(t, err, "is not committed")
 
 	w.Discard()
 	offset, _ = s.Offset()
-	require.EqualValues(t, 1, offset, "what was not on disk is read from the log again")
+	require.EqualValues(t, 1, offset, "what is not on disk is read from the log again")
 	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b", "c"))
 	w.Discard()
 	put(t, s, 2, "2", "b")
@@ -177,7 +175,7 @@ func TestStagedIsNotKept(t *testing.T) {
 	require.NoError(t, s.beginSpill())
 	stage("staged").Discard()
 	offset, _ = s.Offset()
-	require.EqualValues(t, 4, offset, "what is on its way to disk is not lost")
+	require.EqualValues(t, 4, offset, "what is being spilled is not lost")
 	require.Equal(t, map[string]string{"a": "on the way", "c": "on the way"}, lookup(t, s, "a", "b", "c"))
 	require.NoError(t, s.Close())
 	s = bufferedStore(t, vfs.Default, dir)
@@ -216,7 +214,7 @@ func TestSpillWaitsForCompactions(t *testing.T) {
 	}
 	put(t, s, offset, "last", "a", "b")
 	require.NoError(t, s.beginSpill())
-	testkit.WaitFor(t, "the spill to lie on disk", func() bool { return s.db.Metrics().Levels[0].Sublevels == l0Stop })
+	testkit.WaitFor(t, "the spill to be on disk", func() bool { return s.db.Metrics().Levels[0].Sublevels == l0Stop })
 	testkit.WaitFor(t, "the spill to wait for a compaction", func() bool {
 		return len(testkit.Goroutines(t, "kudos/stream/store.(*Store).waitWhile")) == 1
 	})

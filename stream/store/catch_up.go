@@ -12,20 +12,15 @@ import (
 
 // Hooks are for a store that others read during CatchUp. Any may be nil.
 type Hooks struct {
-	// Alone is called before files are closed or deleted, or the store becomes a copy of another log. Nobody else may
-	// be reading after it.
-	Alone func()
-	// Begin is called before anything is written.
-	Begin func() error
-	// Progress gets the next offset and the end of the log, before a chunk is written.
-	Progress func(next, end int64)
-	// Apply writes a chunk of the log; nil: Replay does.
-	Apply func(kafka.LogChunk) error
+	// Alone is called before files are closed or deleted, or the store copies another log. Nobody else may read then.
+	Alone    func()
+	Begin    func() error               // called before anything is written
+	Progress func(next, end int64)      // gets the next offset and the end of the log, before a chunk is written
+	Apply    func(kafka.LogChunk) error // writes a chunk of the log; nil: Replay does
 }
 
-// CatchUp brings the store to the last stable offset of its log and returns the next offset. It opens the store if it
-// is not open or cannot be used as it is. A store that is a copy of another log, is ahead of its log, or ends before
-// the log starts, is rebuilt.
+// CatchUp opens the store if needed, brings it to the last stable offset of its log and returns the next offset. A
+// store that is a copy of another log, is ahead of its log, or ends before the log starts, is rebuilt.
 func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (next int64, err error) {
 	if hooks.Alone == nil {
 		hooks.Alone = func() {}
@@ -63,7 +58,6 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (ne
 	return next, s.flushSoon()
 }
 
-// resume makes the store usable and returns the offset to resume from.
 func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (int64, error) {
 	if s.unusableWhy() != nil {
 		alone()

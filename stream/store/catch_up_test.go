@@ -14,7 +14,6 @@ import (
 	"kudos/stream/kafka"
 )
 
-// catchUp brings the store of partition 0 below dir up to date.
 func catchUp(t testing.TB, c *testkit.Cluster, dir string) *Store {
 	s, err := tryCatchUp(t, c, dir)
 	require.NoError(t, err)
@@ -74,17 +73,16 @@ func TestCatchUpReadsALargeTable(t *testing.T) {
 	counts := c.CountRequests()
 	s := catchUp(t, c, t.TempDir())
 	require.Len(t, contents(t, s), 1200)
-	require.EqualValues(t, 1200, s.replayed.Load(), "what it read")
+	require.EqualValues(t, 1200, s.replayed.Load(), "records read")
 	offset, _ := s.Offset()
 	require.Equal(t, c.End(testkit.Table, 0)-1, offset)
-	require.Less(t, counts.Of(kmsg.Fetch), int64(50), "by fetches, not by records")
+	require.Less(t, counts.Of(kmsg.Fetch), int64(50), "it fetches in batches")
 }
 
-// A store that is ahead of the log, or behind its start, is rebuilt. (goka takes a local offset at or above the high
-// watermark for "recovered".)
-func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
+// A store ahead of its log, or behind its start, is rebuilt. (goka takes one ahead of the high watermark as recovered.)
+func TestCatchUpOfAnUnrelatedStore(t *testing.T) {
 	t.Parallel()
-	for name, local := range map[string]int64{"ahead of the log": 100, "behind its start": 1} {
+	for name, local := range map[string]int64{"ahead of the log": 100, "before the start of the log": 1} {
 		t.Run(name, func(t *testing.T) {
 			c := testkit.NewCluster(t)
 			c.Fill(testkit.Table, 1, 8)
@@ -114,7 +112,7 @@ func TestCatchUpOfACorruptedStore(t *testing.T) {
 	_, err = s.CatchUp(testkit.Context(t), c.Client(), Hooks{})
 	require.NoError(t, err)
 	require.Len(t, contents(t, s), 5000)
-	put(t, s, c.End(testkit.Table, 0)-1, "", "goes on")
+	put(t, s, c.End(testkit.Table, 0)-1, "", "continues")
 }
 
 func TestReadingIsRetried(t *testing.T) {
@@ -149,7 +147,7 @@ func TestReadingIsRetried(t *testing.T) {
 }
 
 // A topic that is recreated between two requests of a CatchUp is another log.
-func TestCatchUpOfATopicMadeAnewMeanwhile(t *testing.T) {
+func TestCatchUpOfATopicRecreatedMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
 	c.Topic(testkit.Table, 1)
@@ -169,7 +167,6 @@ func TestCatchUpOfATopicMadeAnewMeanwhile(t *testing.T) {
 	require.ErrorIs(t, err, kafka.ErrRecreated)
 }
 
-// Nothing of another log remains.
 func TestCatchUpOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	for name, another := range map[string]func(c *testkit.Cluster) *testkit.Cluster{

@@ -28,7 +28,7 @@ func TestCompactStopped(t *testing.T) {
 	}
 	dir := filepath.Join(root, "table", "3")
 	_, err := CompactStopped(dir, log, func([]byte) {})
-	require.ErrorContains(t, err, dir, "it is open")
+	require.ErrorContains(t, err, dir, "the store is open")
 	require.NoError(t, store.Close())
 
 	seen := map[string]int{}
@@ -47,9 +47,9 @@ func TestCompactStopped(t *testing.T) {
 	require.Equal(t, inFiles, bytes)
 	again, err := CompactStopped(dir, log, func([]byte) {})
 	require.NoError(t, err)
-	require.InDelta(t, bytes, again, 0.1*float64(bytes), "there was nothing more to gain")
+	require.InDelta(t, bytes, again, 0.1*float64(bytes), "a second compaction gains nothing")
 
-	require.NoError(t, store.Open(), "it is as good as before")
+	require.NoError(t, store.Open(), "the store is intact")
 	offset, ok := store.Offset()
 	require.True(t, ok)
 	require.EqualValues(t, 2, offset)

@@ -16,8 +16,7 @@ import (
 
 const crashDir = "KUDOS_TEST_CRASH_DIR"
 
-// TestStoreCrashChild is the process that is killed below, not a test: it writes forever, reports the start of each
-// flush and writes on meanwhile.
+// TestStoreCrashChild is the process that is killed below: it writes forever and reports the start of each flush.
 func TestStoreCrashChild(t *testing.T) {
 	dir := os.Getenv(crashDir)
 	if dir == "" {
@@ -58,21 +57,20 @@ func TestStoreAfterACrash(t *testing.T) {
 		s := newStore(t, dir)
 		require.NoError(t, s.Open())
 		offset, ok := s.Offset()
-		require.True(t, ok, "round %d: flushed, but nothing is there", round)
+		require.True(t, ok, "round %d: flushed data is missing", round)
 		require.Greater(t, offset, before, "round %d", round)
 		require.Equal(t, strconv.FormatInt(offset, 10), get(t, s, "latest"), "round %d: data and offset differ", round)
 		for i := offset; i >= 0; i-- {
 			require.NotEmpty(t, get(t, s, fmt.Sprintf("batch-%08d", i)),
 				"round %d: batch %d is missing below offset %d", round, i, offset)
 		}
-		require.Empty(t, get(t, s, fmt.Sprintf("batch-%08d", offset+1)), "round %d: there is data behind offset %d",
+		require.Empty(t, get(t, s, fmt.Sprintf("batch-%08d", offset+1)), "round %d: there is data past offset %d",
 			round, offset)
 		require.NoError(t, s.Close())
 		before = offset
 	}
 }
 
-// runUntilKilled runs the child until it has reported n flushes.
 func runUntilKilled(t *testing.T, dir string, n int) {
 	cmd := exec.CommandContext(testkit.Context(t), os.Args[0], "-test.run=^TestStoreCrashChild$")
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)
@@ -82,7 +80,7 @@ func runUntilKilled(t *testing.T, dir string, n int) {
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for range n {
-		require.True(t, lines.Scan(), "the child ended by itself")
+		require.True(t, lines.Scan(), "the child exited by itself")
 	}
 	require.NoError(t, cmd.Process.Kill())
 	_, _ = io.Copy(io.Discard, out)

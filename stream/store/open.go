@@ -21,11 +21,9 @@ import (
 // its own, which costs a fifth of the whole drain rate; the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
-// l0Stop is how many overlapping files may wait for a compaction before writes stop.
-const l0Stop = 20
+const l0Stop = 20 // how many overlapping files may wait for a compaction before writes stop
 
-// memtablesStop is how many memtables may wait for the disk before writes stop.
-const memtablesStop = 4
+const memtablesStop = 4 // how many memtables may wait for the disk before writes stop
 
 const (
 	// lBaseBytes: up to this size one level holds all of a store, and each compaction rewrites it; another level would
@@ -36,8 +34,7 @@ const (
 	l0Compact = 10
 )
 
-// minMemtable is the size with which Pebble's memtable starts.
-const minMemtable = 256 << 10
+const minMemtable = 256 << 10 // the size with which Pebble's memtable starts
 
 // lockFile is Pebble's. corruptMark is ours: it tells the next Open that files are corrupted.
 const (
@@ -50,8 +47,7 @@ var (
 	errNotOpen   = errors.New("local state is not open")
 )
 
-// Open opens the store, whatever log it is a copy of. If its files are unusable, it starts empty: the log has
-// everything.
+// Open opens the store, whatever log it copies. If its files are unusable, it starts empty: the log has everything.
 func (s *Store) Open() error {
 	err := s.lockDir()
 	switch {
@@ -81,8 +77,7 @@ func (s *Store) unusableWhy() error {
 	return s.background.err()
 }
 
-// refresh reopens a store that cannot be used as it is. What was only in memory is read from the log again. Nobody else
-// may be reading.
+// refresh reopens an unusable store. What was only in memory is read from the log again. Nobody else may be reading.
 func (s *Store) refresh() error {
 	why := s.unusableWhy()
 	if why == nil {
@@ -100,8 +95,7 @@ func (s *Store) refresh() error {
 	return s.Open()
 }
 
-// lockDir locks the directory against other processes. With the lock held, files that Pebble cannot open are damaged,
-// not in use.
+// lockDir locks the directory against other processes. Then files that Pebble cannot open are damaged, not in use.
 func (s *Store) lockDir() (err error) {
 	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -117,7 +111,6 @@ func unusable(err error) bool {
 	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &refused)
 }
 
-// load opens the files as they are.
 func (s *Store) load() error {
 	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, corruptMark)); err == nil {
 		return errCorrupted
@@ -169,7 +162,6 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	return opts
 }
 
-// foundCorrupted is called when a block turns out to be corrupted.
 func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
 	s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
 }
@@ -185,7 +177,6 @@ func (s *Store) Distrust(why error) {
 	}
 }
 
-// mark creates an empty file.
 func (s *Store) mark(name string) error {
 	f, err := s.fs.Create(s.fs.PathJoin(s.dir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -205,11 +196,9 @@ func newBackground() background {
 	return background{ctx, fail}
 }
 
-// err returns the first failure, or nil.
 func (b background) err() error { return context.Cause(b) }
 
-// backgroundPause is the time between two attempts of failing background work.
-const backgroundPause = 100 * time.Millisecond
+const backgroundPause = 100 * time.Millisecond // the time between two attempts of failing background work
 
 // backgroundFailed returns the handler of failed flushes and compactions. Pebble retries them without a pause, forever
 // if the disk is full or the files are gone, and writes and Close would wait for that. So the first failure ends the
@@ -221,7 +210,6 @@ func (s *Store) backgroundFailed(b background) func(error) {
 	}
 }
 
-// giveUp records the first failure.
 func (s *Store) giveUp(b background, err error) {
 	if b.err() == nil && !s.corrupt.Load() {
 		s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
@@ -229,8 +217,7 @@ func (s *Store) giveUp(b background, err error) {
 	b.fail(err)
 }
 
-// rebuild replaces the files with an empty store (deleting all keys would leave a tombstone, which every lookup pays
-// for). Nobody else may be reading.
+// rebuild replaces the files: deleting all keys would leave a tombstone, slowing lookups. Nobody else may be reading.
 func (s *Store) rebuild() error {
 	if s.db != nil {
 		s.closeBuffer()
@@ -251,7 +238,6 @@ func (s *Store) rebuild() error {
 	return s.load()
 }
 
-// loadLocal reads the store's own record.
 func (s *Store) loadLocal() error {
 	s.id = kafka.LogID{}
 	s.offset.Store(offsetNone)
@@ -272,7 +258,7 @@ func (s *Store) loadLocal() error {
 	return nil
 }
 
-var errUnknownLog = errors.New("it does not say which log it is a copy of")
+var errUnknownLog = errors.New("it has no record of which log it is a copy of")
 
 // checkEmpty rejects data without the store's own record.
 func (s *Store) checkEmpty() error {
@@ -314,7 +300,7 @@ func (s *Store) Close() error {
 // Leave closes a store at the end of its owner's session. A failure only costs time.
 func Leave(s *Store) {
 	if err := s.Close(); err != nil {
-		s.log.Warn("a local copy was not closed in order: what was only in memory is read again",
+		s.log.Warn("a local copy was not closed cleanly: data that was only in memory is read again",
 			"topic", s.topic, "partition", s.partition, "error", err)
 	}
 }
@@ -351,8 +337,7 @@ func (s *Store) flushSoon() error {
 	return nil
 }
 
-// quietLogger drops Pebble's messages about compactions.
-type quietLogger struct{ log *slog.Logger }
+type quietLogger struct{ log *slog.Logger } // drops Pebble's messages about compactions
 
 func (l quietLogger) Infof(format string, args ...any) {}
 func (l quietLogger) Errorf(format string, args ...any) {

@@ -81,9 +81,8 @@ func (s *Store) pebbleReader() (*Reader, error) {
 // Close releases the reader.
 func (r *Reader) Close() { _ = r.iter.Close() } // a read has returned its error
 
-// Lookup reads many keys, which must be sorted and distinct. It calls found with the index and the value of each key
-// that exists, in order. The value is valid during the call only. One iterator in key order is several times as fast as
-// single lookups.
+// Lookup reads many keys, sorted and distinct. It calls found with the index and the value of each key that exists, in
+// order. The value is valid during the call only. One iterator in key order is several times as fast as single lookups.
 func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	for i := range n {
 		// The whole key is its prefix, so this asks the Bloom filters first.
@@ -104,8 +103,8 @@ func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value [
 	return nil
 }
 
-// Scan reads the keys from one on, up to another (excluded; nil: to the end), in order, until each returns false or an
-// error. Key and value are valid during the call only.
+// Scan reads the keys in [from, to) in order (to nil: the end) until each returns false or an error. Key and value are
+// valid during the call only.
 func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, err error)) error {
 	r.iter.SetBounds(from, to)
 	for ok := r.iter.First(); ok; ok = r.iter.Next() {

@@ -14,12 +14,9 @@ import (
 	"kudos/stream/store/buffer"
 )
 
-// Set creates the stores of table topics' partitions below one directory, which share a cache, and finds them by
-// partition.
+// Set creates the stores of table topics' partitions below one directory, with one cache, and finds them by partition.
 type Set struct {
-	// MemtableBytes is the size of each partition's memtable. To be changed before the first store is created, if at
-	// all.
-	MemtableBytes uint64
+	MemtableBytes uint64 // of each partition; change it only before the first store is created
 	// BufferBytes is the memory of the write buffers of all stores together, which keep the last writes unordered:
 	// several times as fast as memtables. It requires that one goroutine at a time reads and writes each store. 0: no
 	// buffers. To be changed before the first store is created, if at all.
@@ -71,8 +68,7 @@ func (s *Set) Standby() *Set {
 	return copies
 }
 
-// FitMemtables limits memtables to bytes, and to an eighth of the block cache: a small memory setting is meant to cover
-// both. To be called before the first store is created.
+// FitMemtables limits memtables to bytes and an eighth of the block cache. Call it before the first store is created.
 func (s *Set) FitMemtables(bytes uint64, cacheBytes int64) {
 	s.MemtableBytes = max(minMemtable, min(s.MemtableBytes, bytes, uint64(cacheBytes)/8))
 }
@@ -88,8 +84,7 @@ func (s *Set) Close() {
 	}
 }
 
-// New returns the store of a partition of a table topic, and replaces the previous one in the set. CatchUp or Open
-// opens it.
+// New returns the store of a table topic's partition, replacing the previous one in the set. CatchUp or Open opens it.
 func (s *Set) New(topic string, partition int32) *Store {
 	st := &Store{
 		topic: topic, partition: partition,

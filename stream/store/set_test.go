@@ -33,7 +33,7 @@ func TestMemtablesFitTheCache(t *testing.T) {
 }
 
 // Store, on which all roles build, has few methods.
-func TestTheStoreIsNarrow(t *testing.T) {
+func TestStoreInterfaceIsNarrow(t *testing.T) {
 	require.LessOrEqual(t, reflect.TypeFor[*Store]().NumMethod(), 12)
 }
 
@@ -69,6 +69,6 @@ func TestSizeIsOfWhatIsOpen(t *testing.T) {
 	testkit.WaitFor(t, "the keys to be counted", func() bool {
 		return testkit.Gauges(t, sizes)[keys] >= before[keys]-2
 	})
-	require.InDelta(t, 101, testkit.Gauges(t, sizes)[keys], 2, "with the store's own position")
+	require.InDelta(t, 101, testkit.Gauges(t, sizes)[keys], 2, "including the store's own position")
 	require.NoError(t, s.Close())
 }

@@ -59,14 +59,14 @@ func NewCollector(role string, stores *Set) prometheus.Collector {
 	return sizeCollector{
 		stores: stores,
 		bytes: prometheus.NewDesc("kudos_state_bytes",
-			"What the local copy of a table topic's partition takes on disk.", []string{"topic", "partition"},
+			"Bytes on disk of the local copy of a table topic's partition.", []string{"topic", "partition"},
 			constant),
 		keys: prometheus.NewDesc("kudos_state_entries",
-			"Keys that the local copy of a table topic's partition has on disk, within some 1 %, those since deleted "+
-				"included. While it has just been opened, fewer: they are being counted.",
+			"Keys on disk in the local copy of a table topic's partition, within about 1%, including those deleted "+
+				"since. Lower just after it was opened, while keys are counted.",
 			[]string{"topic", "partition"}, constant),
 		replayed: prometheus.NewDesc("kudos_state_replayed_records_total",
-			"Records of changelogs that were read to bring local copies up to date.", nil, constant),
+			"Changelog records that were read to bring local copies up to date.", nil, constant),
 	}
 }
 

@@ -14,14 +14,11 @@ import (
 	"kudos/stream/store/buffer"
 )
 
-// spillFile is the name of a spill until Pebble ingests it.
-const spillFile = "spill"
+const spillFile = "spill" // the name of a spill until Pebble ingests it
 
-// compactionPause is how often waitWhile checks the progress of compactions.
-const compactionPause = 20 * time.Millisecond
+const compactionPause = 20 * time.Millisecond // how often waitWhile checks the progress of compactions
 
-// filterKeyBytes is about the size of an entry on disk, to estimate how many there are.
-const filterKeyBytes = 24
+const filterKeyBytes = 24 // about the size of an entry on disk, to estimate how many there are
 
 // openBuffer opens the write buffer, whose filter reads the keys that Pebble has.
 func (s *Store) openBuffer() error {
@@ -76,7 +73,7 @@ func (s *Store) abandon() {
 // beginSpill starts to write the buffer to disk, once the previous spill is there.
 func (s *Store) beginSpill() error {
 	if s.buffer.Unsealed() {
-		return fmt.Errorf("writing local state in %s: what was staged is not sealed", s.dir)
+		return fmt.Errorf("writing local state in %s: what was staged is not committed", s.dir)
 	}
 	if err := s.buffer.Settle(); err != nil {
 		return err
@@ -96,7 +93,6 @@ func (s *Store) beginSpill() error {
 	return nil
 }
 
-// spillAll writes the buffer to Pebble and waits for it.
 func (s *Store) spillAll() error {
 	if s.buffer == nil {
 		return nil
@@ -107,8 +103,7 @@ func (s *Store) spillAll() error {
 	return s.buffer.Settle()
 }
 
-// writeOut writes a spill to disk and has Pebble ingest it. It runs concurrently with the store's owner and uses
-// nothing of the store that the owner changes meanwhile.
+// writeOut writes a spill to disk and ingests it, concurrent with the store's owner: it uses nothing the owner changes.
 func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, sp, local); err != nil {
@@ -125,9 +120,8 @@ func (s *Store) waitForCompactions() error {
 	return s.waitWhile(func(m *pebble.Metrics) bool { return m.Levels[0].Sublevels >= l0Stop })
 }
 
-// Room waits until Pebble can take a write without stalling in the middle of it. Its error says why the store takes
-// none.
-func (s *Store) Room() error {
+// AwaitWritable waits until Pebble can take a write without stalling midway. Its error says why the store takes none.
+func (s *Store) AwaitWritable() error {
 	if s.db == nil {
 		return errNotOpen
 	}

@@ -36,21 +36,18 @@ type Store struct {
 	spillOptions  sstable.WriterOptions
 	spilled       int64 // offset of the last spill, done or in progress
 
-	lock    *pebble.Lock
-	db      *pebble.DB
-	shown   shownStore
-	corrupt atomic.Bool // the content is wrong, or a file is corrupted
-	// background belongs to the db that is open, or was last.
-	background background
+	lock       *pebble.Lock
+	db         *pebble.DB
+	shown      shownStore
+	corrupt    atomic.Bool // the content is wrong, or a file is corrupted
+	background background  // of the db that is open, or was last
 
 	offset atomic.Int64 // of the last log record that the store covers; offsetNone: none
 }
 
-// offsetNone is below every offset, and not one of goka's special values.
-const offsetNone = -1 << 62
+const offsetNone = -1 << 62 // below every offset, and not one of goka's special values
 
-// localKey holds the store's own record: which log it is a copy of, and the offset that it covers. It is among the
-// log's keys, none of which may equal it.
+// localKey holds the store's own record: which log, and the offset. It is among the log's keys; none may equal it.
 const localKey = "_local"
 
 const localVersion = 1
@@ -104,8 +101,7 @@ func (w *Write) Stage(n int, entry func(i int) (key, value []byte)) {
 	w.s.buffer.Stage(n, entry)
 }
 
-// Discard drops the change. If entries were staged, it also drops everything written since the last spill, which the
-// log has.
+// Discard drops the change. If entries were staged, it also drops all writes since the last spill, which the log has.
 func (w *Write) Discard() {
 	if w.staged {
 		w.s.abandon()
@@ -149,7 +145,6 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// commitBatch commits a Pebble batch together with the offset.
 func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error {
 	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)

@@ -15,7 +15,6 @@ import (
 	"kudos/dev/testkit"
 )
 
-// newStore returns a store of partition 0 of topic "table" below dir.
 func newStore(t testing.TB, dir string) *Store {
 	stores := NewSet(dir, 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
@@ -46,7 +45,6 @@ func get(t testing.TB, s *Store, key string) (value string) {
 	return value
 }
 
-// contents returns all pairs of a store as "key=value".
 func contents(t testing.TB, s *Store) (all []string) {
 	require.NoError(t, Scan(s, nil, nil, func(key, value []byte) (bool, error) {
 		all = append(all, string(key)+"="+string(value))
@@ -64,14 +62,14 @@ func TestScan(t *testing.T) {
 		from, to []byte
 		want     []string
 	}{
-		"all":                  {nil, nil, []string{"A", "B", "BA", "BB", "C", "_k", "_m", "a", "\xff", "\xff\xff"}},
-		"prefix":               {[]byte("B"), PrefixEnd([]byte("B")), []string{"B", "BA", "BB"}},
-		"prefix of no key":     {[]byte("D"), PrefixEnd([]byte("D")), nil},
-		"prefix without end":   {[]byte("\xff"), PrefixEnd([]byte("\xff")), []string{"\xff", "\xff\xff"}},
-		"private key's prefix": {[]byte("_"), PrefixEnd([]byte("_")), []string{"_k", "_m"}},
-		"private key itself":   {[]byte(localKey), PrefixEnd([]byte(localKey)), nil},
-		"up to a limit":        {nil, []byte("B"), []string{"A"}},
-		"over the private key": {[]byte("_k"), []byte("a"), []string{"_k", "_m"}},
+		"all":                    {nil, nil, []string{"A", "B", "BA", "BB", "C", "_k", "_m", "a", "\xff", "\xff\xff"}},
+		"prefix":                 {[]byte("B"), PrefixEnd([]byte("B")), []string{"B", "BA", "BB"}},
+		"prefix of no key":       {[]byte("D"), PrefixEnd([]byte("D")), nil},
+		"prefix without end":     {[]byte("\xff"), PrefixEnd([]byte("\xff")), []string{"\xff", "\xff\xff"}},
+		"private key's prefix":   {[]byte("_"), PrefixEnd([]byte("_")), []string{"_k", "_m"}},
+		"private key itself":     {[]byte(localKey), PrefixEnd([]byte(localKey)), nil},
+		"up to a limit":          {nil, []byte("B"), []string{"A"}},
+		"across the private key": {[]byte("_k"), []byte("a"), []string{"_k", "_m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
@@ -96,7 +94,6 @@ func TestScan(t *testing.T) {
 	require.ErrorIs(t, Scan(s, nil, nil, func([]byte, []byte) (bool, error) { return true, failed }), failed)
 }
 
-// lookup returns what Lookup finds, by key.
 func lookup(t testing.TB, s *Store, keys ...string) map[string]string {
 	found := map[string]string{}
 	require.NoError(t, s.Lookup(len(keys), func(i int) []byte { return []byte(keys[i]) }, func(i int, v []byte) error {
@@ -120,7 +117,7 @@ func TestStoreKeepsDataAndOffset(t *testing.T) {
 	require.NoError(t, w.Set([]byte("c"), []byte("dropped")))
 	w.Discard()
 	require.NoError(t, s.Close())
-	require.NoError(t, s.Close(), "closing again is nothing")
+	require.NoError(t, s.Close(), "closing twice is a no-op")
 
 	s = openStore(t, dir)
 	offset, ok := s.Offset()
@@ -129,7 +126,7 @@ func TestStoreKeepsDataAndOffset(t *testing.T) {
 	require.Equal(t, map[string]string{"b": "b"}, lookup(t, s, "a", "b", "c"))
 }
 
-func TestStoreInUseIsLeftAlone(t *testing.T) {
+func TestStoreInUseIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	put(t, s, 7, "", "a")
@@ -169,12 +166,12 @@ func TestLookup(t *testing.T) {
 	}
 	check("in memory")
 	require.NoError(t, s.db.Flush())
-	check("in a file, behind Bloom filters")
+	check("in a file with Bloom filters")
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("_progress"), nil))
 	require.NoError(t, w.Commit(4))
 	delete(want, "_progress")
-	check("one deleted")
+	check("after a deletion")
 
 	stop := fmt.Errorf("stop")
 	calls := 0
@@ -185,7 +182,7 @@ func TestLookup(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-func TestReadersBesideTheWriter(t *testing.T) {
+func TestReadersDuringWrites(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	keys := []string{"a", "b", "c", "d"}
 	put(t, s, 0, "-0", keys...)
@@ -262,16 +259,16 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 		return func(t *testing.T, s *Store) { damage(t, newest(t, s, pattern)) }
 	}
 	for name, harm := range map[string]func(*testing.T, *Store){
-		"table cut short":      cut("*.sst", 100),
-		"table overwritten":    overwrite("*.sst"),
-		"table missing":        remove("*.sst"),
-		"manifest cut off":     cut("MANIFEST*", 0),
-		"manifest cut short":   cut("MANIFEST*", 60),
-		"manifest overwritten": overwrite("MANIFEST*"),
-		"manifest missing":     remove("MANIFEST*"),
-		"its marker missing":   remove("marker.manifest*"),
-		"options overwritten":  overwrite("OPTIONS*"),
-		"found corrupted before": func(t *testing.T, s *Store) {
+		"table truncated":         cut("*.sst", 100),
+		"table overwritten":       overwrite("*.sst"),
+		"table missing":           remove("*.sst"),
+		"manifest emptied":        cut("MANIFEST*", 0),
+		"manifest truncated":      cut("MANIFEST*", 60),
+		"manifest overwritten":    overwrite("MANIFEST*"),
+		"manifest missing":        remove("MANIFEST*"),
+		"manifest marker missing": remove("marker.manifest*"),
+		"options overwritten":     overwrite("OPTIONS*"),
+		"already known to be corrupted": func(t *testing.T, s *Store) {
 			require.NoError(t, os.WriteFile(filepath.Join(s.dir, corruptMark), nil, 0o644))
 		},
 	} {
@@ -285,7 +282,7 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 
 			s = openStore(t, dir)
 			_, ok := s.Offset()
-			require.False(t, ok, "nothing may be believed of damaged files")
+			require.False(t, ok, "damaged files must not be trusted")
 			require.Empty(t, lookup(t, s, "key-000001"))
 			put(t, s, 1, "-new", "key-000001")
 			require.NoError(t, s.Close())
@@ -309,7 +306,7 @@ func TestStoreCorruptedWhileOpen(t *testing.T) {
 	require.True(t, pebble.IsCorruptionError(err), err)
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("a"), []byte("b")))
-	require.ErrorIs(t, w.Commit(8), errCorrupted, "what is damaged is not written on")
+	require.ErrorIs(t, w.Commit(8), errCorrupted, "a damaged store rejects writes")
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Open())
 	_, ok := s.Offset()

@@ -25,8 +25,7 @@ type Answer struct {
 	Body   string
 }
 
-// Do sends a request; headers are name and value pairs. If client is nil, it uses a new connection. It may be called
-// from any goroutine.
+// Do sends a request; headers are name and value pairs. A nil client means a new connection. Any goroutine may call it.
 func Do(t testing.TB, client *http.Client, method, url, body string, headers ...string) (*http.Response, error) {
 	if client == nil {
 		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -59,7 +58,7 @@ func Ask(t testing.TB, h http.Handler, req *http.Request) Answer {
 func Read(t testing.TB, resp *http.Response) Answer {
 	t.Helper()
 	a, err := read(t, resp)
-	require.NoError(t, err, "the answer must be whole")
+	require.NoError(t, err, "the response must be complete")
 	return a
 }
 

@@ -32,8 +32,7 @@ func LoadDocument(t testing.TB, text string) *Document {
 	return &Document{doc, router}
 }
 
-// RequireServed requires the document and the handlers to have the same operations. Operations in elsewhere must not be
-// served.
+// RequireServed requires document and handlers to have the same operations. Those in elsewhere must not be served.
 func (d *Document) RequireServed(t testing.TB, served map[string]map[string]http.HandlerFunc, elsewhere ...string) {
 	t.Helper()
 	for path, item := range d.Paths.Map() {
@@ -75,6 +74,6 @@ func (d *Document) Hold(a Answer, method, target, body string, header http.Heade
 	require.NoError(a.T, openapi3filter.ValidateResponse(a.T.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: asked, Status: a.Status, Header: a.Header, Options: options,
 		Body: io.NopCloser(strings.NewReader(a.Body)),
-	}), "%s %s was answered %d: %s", method, target, a.Status, a.Body)
+	}), "response to %s %s: status %d: %s", method, target, a.Status, a.Body)
 	return openapi3filter.ValidateRequest(a.T.Context(), asked), true
 }

@@ -85,7 +85,7 @@ func (r *Role) WaitFor(what string, condition func() bool) {
 // WaitClosed waits until no connection is accepted, and requires the readiness error to name the shutdown.
 func (r *Role) WaitClosed() {
 	r.T.Helper()
-	r.WaitFor("nothing new is taken", func() bool {
+	r.WaitFor("the server must stop accepting connections", func() bool {
 		conn, err := net.Dial("tcp", r.Server.Addr())
 		if err == nil {
 			_ = conn.Close()
@@ -173,8 +173,7 @@ func ReadFrom(t testing.TB, conn net.Conn) Answer {
 }
 
 // Unfinished sends a POST with only the start of its 1,000-byte body, once the server has begun to read the body: it
-// then sends 100 Continue. If the server rejects the request instead, Unfinished sends no body and the caller sees the
-// response.
+// then sends 100 Continue. If the server rejects the request instead, no body is sent and the caller sees the response.
 func (r *Role) Unfinished(path, contentType, begin string) net.Conn {
 	r.T.Helper()
 	conn := r.Dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n"+

@@ -61,8 +61,7 @@ func (s *sharedServers) Close() (err error) {
 	return err
 }
 
-// TestContendersCountExactly: every contender whose source is present ends with the same counts; otherwise it has no
-// result.
+// TestContendersCountExactly: every contender whose source is present ends with the same counts, or has no result.
 func TestContendersCountExactly(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -106,15 +105,14 @@ func TestContendersCountExactly(t *testing.T) {
 	}
 	made, err := filepath.Glob(filepath.Join(profiles, "*.pprof"))
 	require.NoError(t, err)
-	require.Len(t, made, 2, "of each drain of kudos")
+	require.Len(t, made, 2, "one per drain of kudos")
 	for _, path := range made {
 		profile, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Equal(t, "\x1f\x8b", string(profile[:2]), "a gzip file, as profiles are")
+		require.Equal(t, "\x1f\x8b", string(profile[:2]), "profiles are gzip files")
 	}
 }
 
-// likes publishes a stream's events in portions, and knows the expected counts.
 type likes struct {
 	t      *testing.T
 	stream *bench.Stream
@@ -199,7 +197,7 @@ func TestPeersCountExactly(t *testing.T) {
 				begin := time.Now()
 				state, err := running.Stop()
 				require.NoError(t, err)
-				require.Less(t, time.Since(begin), 10*time.Second, "after SIGTERM")
+				require.Less(t, time.Since(begin), 10*time.Second, "exit after SIGTERM")
 				require.Equal(t, maps.Collect(likes.stream.Liked()), likes.counts())
 				return state
 			}
@@ -220,9 +218,8 @@ func TestPeersCountExactly(t *testing.T) {
 			state := stop(running)
 			require.Positive(t, state.Bytes)
 			pairs := []int64{likes.stream.Likes(), int64(likes.stream.Pairs())}
-			require.Contains(t, pairs, state.Pairs, "pairs: those that like, or all that are known")
+			require.Contains(t, pairs, state.Pairs, "pairs: current likes, or all known pairs")
 
-			// Restart on the same state: nothing may be lost or counted twice.
 			likes.publish(500)
 			running = start()
 			exact := func() bool { return maps.Equal(maps.Collect(likes.stream.Liked()), likes.counts()) }
@@ -257,7 +254,7 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	require.Len(t, report.Runs, 1)
 	d := report.Runs[0].Drain
 	require.NotNil(t, d)
-	require.Positive(t, d.Rows, "userstat is on")
+	require.Positive(t, d.Rows, "userstat must be on")
 	require.Contains(t, report.Versions, "Kafka")
 	require.Contains(t, report.Versions["database"], "MariaDB")
 	text, err := os.ReadFile(s.markdown)
@@ -265,11 +262,11 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	require.Contains(t, string(text), "| kudos | 3,000 |")
 	printed, err := os.ReadFile(out.Name())
 	require.NoError(t, err)
-	require.Contains(t, string(printed), string(text), "it ends with the same")
+	require.Contains(t, string(printed), string(text), "the output ends with the report")
 	left, err := filepath.Glob(filepath.Join(s.dir, "kudos-*"))
 	require.NoError(t, err)
 	for _, path := range left {
-		require.False(t, strings.Contains(path, "mariadb") || strings.Contains(path, "kafka"), "%s is left of the run",
+		require.False(t, strings.Contains(path, "mariadb") || strings.Contains(path, "kafka"), "%s was not deleted",
 			path)
 	}
 }
@@ -288,13 +285,13 @@ func TestPlanOfTheProducer(t *testing.T) {
 
 func TestUnknownNames(t *testing.T) {
 	_, err := build(t.Context(), t.TempDir(), t.TempDir(), []string{"memcached"}, "")
-	require.ErrorContains(t, err, `there is no contender "memcached"; there are kudos, redis, goka, streams, sql`)
+	require.ErrorContains(t, err, `unknown contender "memcached"; must be one of kudos, redis, goka, streams, sql`)
 	s := settings{measure: "throughput", rounds: 1, out: os.Stdout}
 	_, err = s.plan()
-	require.ErrorContains(t, err, `nothing "throughput" to measure`)
+	require.ErrorContains(t, err, `unknown measurement "throughput"`)
 	s = settings{measure: "drain", shapes: "warm", rounds: 1, out: os.Stdout}
 	_, err = s.plan()
-	require.ErrorContains(t, err, `no shape "warm"`)
+	require.ErrorContains(t, err, `unknown shape "warm"`)
 }
 
 func TestJavaOptions(t *testing.T) {

@@ -23,21 +23,19 @@ import (
 	"kudos/schema"
 )
 
-// kudosName is the contender that all others are compared with.
 const kudosName = "kudos"
 
 // known are all contenders, in the order of reports.
 var known = []string{kudosName, "redis", "goka", "streams", "sql"}
 
-// programFlags are the build flags for kudos: those of releases. Tests, which measure nothing, override them to save a
-// compilation.
+// programFlags build kudos as in releases. Tests, which measure nothing, override them to save a compilation.
 var programFlags = stack.AsShipped()
 
 // build builds the named contenders, or all whose source is present. profiles is the directory for profiles of kudos.
 func build(ctx context.Context, root, into string, names []string, profiles string) ([]bench.Contender, error) {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("there is no contender %q; there are %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown contender %q; must be one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	var list []bench.Contender
@@ -76,9 +74,9 @@ func buildOne(ctx context.Context, name, source, into, profiles string) (_ bench
 		p.needsRedis = true
 		p.about = "Redis counters: SADD and INCR in Lua over 64 shards, pipelined, AOF everysec; flushed to MySQL"
 	case "goka":
-		p.about = "stock goka: one message a callback, SetValue, its default stores; a sink to MySQL"
+		p.about = "stock goka: one message per callback, SetValue, its default stores; a sink to MySQL"
 	case "sql":
-		p.about = "one SQL transaction a like"
+		p.about = "one SQL transaction per like"
 	}
 	p.program.Path = filepath.Join(into, "peer-"+name)
 	return p, output(ctx, source, "go", "build", "-o", p.program.Path, ".")
@@ -96,7 +94,7 @@ func buildStreams(ctx context.Context, dir string) (c child.Command, err error) 
 	}
 	c.Args = append(c.Args, "-jar", filepath.Join(dir, "target", "streams.jar"))
 	if c.Path, err = exec.LookPath("java"); err != nil {
-		return c, fmt.Errorf("find Java: %w; run `make deps`", err)
+		return c, fmt.Errorf("finding Java: %w; run `make deps`", err)
 	}
 	return c, nil
 }
@@ -115,7 +113,6 @@ func javaOptions(path string) ([]string, error) {
 	return words, nil
 }
 
-// output runs a command; an error contains its output.
 func output(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -128,7 +125,6 @@ func output(ctx context.Context, dir, name string, args ...string) error {
 const (
 	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
 	profileSeconds = 5
-	// profileTimeout bounds the profile request.
 	profileTimeout = 30*time.Second + profileSeconds*time.Second
 )
 
@@ -203,7 +199,6 @@ func (p *peer) Start(s *bench.Servers, dir string) (bench.Running, error) {
 	return r, nil
 }
 
-// peerProcess is a running peer, with what its stdout has reported.
 type peerProcess struct {
 	*child.Process
 	name      string
@@ -226,7 +221,7 @@ func (r *peerProcess) line(text []byte) {
 	switch {
 	case err != nil:
 	case r.state != nil:
-		err = errors.New("the one about its state is the last")
+		err = errors.New("no line may follow the one with event \"state\"")
 	case l.Event == "first_poll":
 		r.firstPoll = time.Unix(0, l.TimeUnixNs)
 	case l.Event == "committed" && l.Events > r.committed.Events:
@@ -235,14 +230,13 @@ func (r *peerProcess) line(text []byte) {
 	case l.Event == "state":
 		r.state = &l.State
 	default:
-		err = errors.New("it is not one of the contract, or counts backwards")
+		err = errors.New("unknown event, or the count decreased")
 	}
 	if err != nil && r.bad == nil {
 		r.bad = fmt.Errorf("%s printed the line %q: %w", r.name, text, err)
 	}
 }
 
-// told waits until known reports true, or for an invalid line.
 func (r *peerProcess) told(ctx context.Context, what string, known func() bool) error {
 	var bad error
 	err := r.Wait(ctx, what, func() bool { bad = r.bad; return bad != nil || known() })
@@ -261,7 +255,7 @@ func (r *peerProcess) Counted(ctx context.Context, events int64) (time.Time, err
 		return last.Events >= events
 	})
 	if err == nil && last.Events > events {
-		err = fmt.Errorf("%s says that %d events are in its counts, but there are %d", r.name, last.Events, events)
+		err = fmt.Errorf("%s reported %d counted events, but there are only %d", r.name, last.Events, events)
 	}
 	return time.Unix(0, last.TimeUnixNs), err
 }
@@ -271,7 +265,7 @@ func (r *peerProcess) Stop() (bench.State, error) {
 		return bench.State{}, err
 	}
 	if r.state == nil {
-		err := fmt.Errorf("%s ended without a line about its state\n%s", r.name, r.Tail())
+		err := fmt.Errorf("%s exited without reporting its state\n%s", r.name, r.Tail())
 		return bench.State{}, errors.Join(r.bad, err)
 	}
 	return *r.state, r.bad

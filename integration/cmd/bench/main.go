@@ -1,6 +1,5 @@
 // Command bench compares kudos with common alternatives, on real servers that it starts from scratch for each run, and
-// writes the results as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench` measures only kudos, on
-// existing servers.
+// writes JSON and docs/benchmarks.md. `make bench` runs it; `kudos bench` measures only kudos, on existing servers.
 package main
 
 import (
@@ -36,33 +35,33 @@ type settings struct {
 func main() {
 	s := settings{out: os.Stdout}
 	flag.StringVar(&s.contenders, "contenders", "",
-		"which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
+		"comma-separated: kudos, redis, goka, streams, sql (default: all whose source is present)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform",
-		"workloads to drain, with commas between")
-	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "what to measure, with commas between")
-	flag.Func("percents", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)",
+		"comma-separated workloads to drain")
+	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "comma-separated measurements")
+	flag.Func("percents", "comma-separated percentages of the drain rate to measure latency at (default: 10,50,80)",
 		func(list string) (err error) { s.percents, err = numbers(list); return err })
-	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 10,000,000)")
+	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
-		"events of the contenders goka and streams, which are an order slower than the others; 0: as many")
+		"events for goka and streams, which are an order of magnitude slower (0: as for the others)")
 	flag.IntVar(&s.slow, "sql-events", 50_000,
-		"events of the contender sql, which is two orders slower than the others")
-	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
-	flag.Uint64Var(&s.seed, "seed", 1, "decides the events")
-	flag.BoolVar(&s.quick, "quick", false, "a trial of a minute: one round of kudos alone with few events")
+		"events for sql, which is two orders of magnitude slower (0: as for the others)")
+	flag.IntVar(&s.rounds, "rounds", 5, "number of rounds; each measures everything once")
+	flag.Uint64Var(&s.seed, "seed", 1, "seed of the generated events")
+	flag.BoolVar(&s.quick, "quick", false, "trial run of a minute: one round of kudos alone with few events")
 	flag.StringVar(&s.json, "json", "", "write the report as JSON to this `file`, after each run")
-	flag.StringVar(&s.markdown, "markdown", "", "write the report for people to this `file`, after each run")
+	flag.StringVar(&s.markdown, "markdown", "", "write the report as Markdown to this `file`, after each run")
 	flag.StringVar(&s.dir, "dir", "",
 		"existing `directory` for data and logs (default: a new one, removed after a run without failures)")
 	flag.StringVar(&s.profiles, "profiles", "",
 		"existing `directory` for CPU profiles of kudos, one of the first seconds of each drain")
-	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
+	flag.BoolVar(&s.keep, "keep", false, "always keep data and logs")
 	render := flag.String("render", "",
-		"measure nothing, write -json and -markdown of these `files` of JSON, with commas between: of measurements "+
-			"made in parts")
+		"measure nothing: write -json and -markdown from these comma-separated JSON `files`, the parts of one "+
+			"measurement")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "bench: what is %q? It takes options only, see -help\n", flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "bench: unexpected argument %q: only flags are accepted, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -116,7 +115,7 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	report := bench.NewReport(commit(ctx, root), plan.Contenders...)
 	describe(ctx, report)
 	if s.quick {
-		report.Settings["trial"] = "few events, one round: these figures say that the measurement works, not how " +
+		report.Settings["trial"] = "few events, one round: these figures show that the measurement works, not how " +
 			"fast kudos is"
 	}
 	if err := plan.Run(ctx, report); err != nil {
@@ -129,7 +128,6 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	return errors.Join(err, report.Failed())
 }
 
-// plan returns the runs to make, without the site.
 func (s *settings) plan() (*bench.Plan, error) {
 	if s.quick {
 		s.rounds, s.events = 1, 200_000
@@ -177,7 +175,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 				p.Producer.HoldEach(time.Second)
 			}
 		default:
-			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency, recovery and producer",
+			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, latency, recovery and producer",
 				what)
 		}
 	}
@@ -188,7 +186,7 @@ func numbers(list string) (numbers []int, err error) {
 	for _, word := range words(list) {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no number above 0", word)
+			return nil, fmt.Errorf("%q is not a number above 0", word)
 		}
 		numbers = append(numbers, n)
 	}
@@ -199,7 +197,7 @@ func numbers(list string) (numbers []int, err error) {
 func projectRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "kudos").Output()
 	if err != nil {
-		return "", fmt.Errorf("find the source of kudos (run this in its folder): %w", err)
+		return "", fmt.Errorf("finding the source of kudos (run this in its directory): %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -210,7 +208,6 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// describe adds versions and settings that the servers do not report themselves.
 func describe(ctx context.Context, r *bench.Report) {
 	for name, command := range map[string][]string{
 		"Go": {"go", "env", "GOVERSION"}, "Java": {"java", "-version"}, "Redis": {"redis-server", "--version"},

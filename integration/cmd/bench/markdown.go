@@ -52,7 +52,7 @@ func (p page) Targets() (table [][]string) {
 		table = append(table, []string{what, sign + " " + bench.Number(want) + unit, reached.With(unit), mark})
 	}
 	faster := func(shape, peer string, want float64) {
-		add(fmt.Sprintf("%s: kudos by %s", shape, peer), "≥", want, "×", p.ratio(shape, peer))
+		add(fmt.Sprintf("%s: kudos / %s", shape, peer), "≥", want, "×", p.ratio(shape, peer))
 	}
 	latency := func(of string) bench.Stat {
 		figures := bench.LatencyFigures
@@ -70,7 +70,7 @@ func (p page) Targets() (table [][]string) {
 	add("publish to visible in the reader, p99 at 50 % load", "≤", 150, " ms", latency("visible in the reader, p99"))
 	add("like accepted, p99 at 50 % of capacity", "≤", 100, " ms",
 		p.Accepting(0, func(e *producer.Endpoint) float64 { return e.Half.P99Ms }))
-	add("state on disk after compaction, bytes a pair (recovery's state)", "≤", 24, "",
+	add("state on disk after compaction, bytes per pair (recovery's state)", "≤", 24, "",
 		p.Recoveries(func(r *bench.Recovery) float64 { return r.Drained.BytesPerPair() }))
 	add("recovery, entries/s", "≥", 1_000_000, "",
 		p.Recoveries(func(r *bench.Recovery) float64 { return r.EntriesPerSecond }))
@@ -208,7 +208,6 @@ func (p page) LatencyLimit() string {
 
 func (p page) MemoryGiB() float64 { return float64(p.Machine.MemoryBytes) / (1 << 30) }
 
-// Rounds is the number of rounds.
 func (p page) Rounds() (rounds int) {
 	for _, run := range p.Runs {
 		rounds = max(rounds, run.Round)

@@ -13,7 +13,6 @@ import (
 	"kudos/bench"
 )
 
-// render writes reports of several parts as one report.
 func (s *settings) render(parts []string) error {
 	var whole *bench.Report
 	for _, path := range parts {
@@ -28,7 +27,7 @@ func (s *settings) render(parts []string) error {
 		}
 	}
 	if whole == nil {
-		return errors.New("-render: no file is named")
+		return errors.New("-render: no files")
 	}
 	return s.write(whole)
 }
@@ -43,18 +42,17 @@ func readReport(path string) (*bench.Report, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Version != bench.ReportVersion {
-		return nil, fmt.Errorf("%s is of version %d, this program knows version %d: measure again",
+		return nil, fmt.Errorf("%s has version %d, but this program requires version %d: measure again",
 			path, r.Version, bench.ReportVersion)
 	}
 	return &r, nil
 }
 
-// addPart adds the runs of another report: a measurement of hours may be made in parts. All parts must come from the
-// same machine, and each run from one part. A measurement that is repeated after a change of the program replaces all
-// its rounds with those of the later commit.
+// addPart adds the runs of another report: hours of measurement may be made in parts, all on the same machine, each run
+// in one part. A measurement repeated after a change of the program replaces all its rounds with the later commit's.
 func addPart(r, part *bench.Report) error {
 	if r.Machine != part.Machine {
-		return fmt.Errorf("parts of one report are of the same machine: %+v is not %+v", part.Machine, r.Machine)
+		return fmt.Errorf("the parts must be from the same machine: %+v is not %+v", part.Machine, r.Machine)
 	}
 	added := slices.Clone(part.Runs)
 	for i := range added {
@@ -69,8 +67,8 @@ func addPart(r, part *bench.Report) error {
 					run.Round, run.Load.Shape.Name, run.Contender)
 			}
 			if same && o.Commit != run.Commit {
-				return fmt.Errorf("%s is of commit %s in one part and of %s in another: its rounds are of the same "+
-					"program",
+				return fmt.Errorf("%s is from commit %s in one part and from %s in another: its rounds must "+
+					"have the same commit",
 					measured(run), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
 			}
 		}
@@ -82,7 +80,6 @@ func addPart(r, part *bench.Report) error {
 	return nil
 }
 
-// measured names the measurement that a run belongs to.
 func measured(r *bench.Run) string {
 	switch {
 	case r.Drain != nil:
@@ -115,7 +112,6 @@ func (s *settings) write(r *bench.Report) error {
 	return nil
 }
 
-// replace writes a file atomically, unless path is empty.
 func replace(path, text string) error {
 	if path == "" {
 		return nil

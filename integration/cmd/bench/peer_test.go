@@ -31,7 +31,7 @@ const (
 	untilTerm = "\nwhile :; do sleep 0.05; done\n"
 )
 
-func TestPeerTellsInLines(t *testing.T) {
+func TestPeerReportsInLines(t *testing.T) {
 	r := startScript(t, onTerm+`
 echo "a log line of $1 $2 $3 $4" >&2
 echo '{"event":"first_poll","time_unix_ns":1000000000}'
@@ -43,7 +43,7 @@ echo '{"event":"committed","events":5,"time_unix_ns":4000000000}'`+untilTerm)
 	require.Equal(t, time.Unix(1, 0), first)
 	last, err := r.Counted(testkit.Context(t), 5)
 	require.NoError(t, err)
-	require.Equal(t, time.Unix(3, 0), last, "the first line that says so")
+	require.Equal(t, time.Unix(3, 0), last, "the first line with this count")
 	state, err := r.Stop()
 	require.NoError(t, err)
 	require.Equal(t, bench.State{Bytes: 240, Pairs: 10}, state)
@@ -53,15 +53,15 @@ echo '{"event":"committed","events":5,"time_unix_ns":4000000000}'`+untilTerm)
 func TestPeerThatCountsTooMuch(t *testing.T) {
 	r := startScript(t, onTerm+`echo '{"event":"committed","events":6,"time_unix_ns":1}'`+untilTerm)
 	_, err := r.Counted(testkit.Context(t), 5)
-	require.ErrorContains(t, err, "script says that 6 events are in its counts, but there are 5")
+	require.ErrorContains(t, err, "script reported 6 counted events, but there are only 5")
 }
 
 func TestPeerThatBreaksTheContract(t *testing.T) {
 	for name, line := range map[string]string{
-		"a log line":    `started`,
-		"unknown event": `{"event":"ready"}`,
-		"backwards":     `{"event":"committed","events":1,"time_unix_ns":1}`,
-		"after the last": `{"event":"state","bytes":1,"pairs":1}
+		"a log line":      `started`,
+		"unknown event":   `{"event":"ready"}`,
+		"count decreases": `{"event":"committed","events":1,"time_unix_ns":1}`,
+		"after the state": `{"event":"state","bytes":1,"pairs":1}
 {"event":"committed","events":5,"time_unix_ns":1}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,5 +80,5 @@ func TestPeerWithoutAState(t *testing.T) {
 	_, err := r.FirstPoll(testkit.Context(t))
 	require.NoError(t, err)
 	_, err = r.Stop()
-	require.ErrorContains(t, err, "ended without a line about its state")
+	require.ErrorContains(t, err, "exited without reporting its state")
 }

@@ -20,15 +20,15 @@ func render(t *testing.T, r *bench.Report) string {
 	return text
 }
 
-// TestDocsAreOfTheJSON: docs/benchmarks.md is generated from the JSON next to it.
-func TestDocsAreOfTheJSON(t *testing.T) {
+// TestDocsMatchTheJSON: docs/benchmarks.md is generated from the JSON next to it.
+func TestDocsMatchTheJSON(t *testing.T) {
 	docs := filepath.Join("..", "..", "..", "docs")
 	report, err := readReport(filepath.Join(docs, "benchmarks.json"))
 	require.NoError(t, err)
 	have, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
 	require.NoError(t, err)
 	require.Equal(t, render(t, report), string(have),
-		"mend: go run ./integration/cmd/bench -render docs/benchmarks.json -markdown docs/benchmarks.md")
+		"fix: go run ./integration/cmd/bench -render docs/benchmarks.json -markdown docs/benchmarks.md")
 }
 
 // rounds returns a report of three rounds in which the machine becomes slower and slower.
@@ -52,7 +52,6 @@ func rounds() *bench.Report {
 	return r
 }
 
-// ofLatency turns all runs of a report into latency measurements.
 func ofLatency(r *bench.Report) *bench.Report {
 	for i := range r.Runs {
 		r.Runs[i].Drain, r.Runs[i].Latency = nil, &bench.Latency{}
@@ -72,11 +71,11 @@ func TestReportOfParts(t *testing.T) {
 	require.Equal(t, map[string]string{"Go": "1.26", "Redis": "8"}, first.Versions)
 
 	require.EqualError(t, addPart(first, second), "round 2, skewed-1000, redis is in more than one part")
-	require.Len(t, first.Runs, 6, "nothing of it was taken")
-	require.NoError(t, addPart(first, ofLatency(rounds())), "the same round of something else")
+	require.Len(t, first.Runs, 6, "nothing was added")
+	require.NoError(t, addPart(first, ofLatency(rounds())), "the same round of another measurement")
 	second = rounds()
 	second.Machine.Cores++
-	require.ErrorContains(t, addPart(first, second), "of the same machine")
+	require.ErrorContains(t, addPart(first, second), "from the same machine")
 }
 
 func TestReportOfCommits(t *testing.T) {
@@ -84,8 +83,8 @@ func TestReportOfCommits(t *testing.T) {
 	first.Commit, first.Runs = "e0182e6", first.Runs[:2]
 	second.Commit, second.Runs = "1234567", second.Runs[2:]
 	require.EqualError(t, addPart(first, second),
-		"draining is of commit e0182e6 in one part and of 1234567 in another: its rounds are of the same program")
-	require.Len(t, first.Runs, 2, "nothing of it was taken")
+		"draining is from commit e0182e6 in one part and from 1234567 in another: its rounds must have the same commit")
+	require.Len(t, first.Runs, 2, "nothing was added")
 	require.NoError(t, addPart(first, ofLatency(second)))
 	require.Contains(t, render(t, first), "; commit e0182e6, from publishing to visible: 1234567; rounds: 3.")
 }
@@ -111,8 +110,8 @@ func TestMarkdown(t *testing.T) {
 	r := rounds()
 	text := render(t, r)
 	for _, line := range []string{
-		"| skewed-1000: kudos by redis | ≥ 3× | 4× (2.67–4.44) | yes |",
-		"| skewed-1000: kudos by goka | ≥ 8× |  | not measured |",
+		"| skewed-1000: kudos / redis | ≥ 3× | 4× (2.67–4.44) | yes |",
+		"| skewed-1000: kudos / goka | ≥ 8× |  | not measured |",
 		"| kudos | 1,000 | 200,000 (40,000–400,000) |  | 500 | 750 | 100 | 0.01 | 24 |",
 		"| redis | 1,000 | 75,000 (9,000–100,000) | 4× (2.67–4.44) | 500 | 750 | 100 | 0.01 | 24 |",
 	} {
@@ -158,8 +157,7 @@ func TestAccepting(t *testing.T) {
 	require.Contains(t, render(t, r), "| ≤ 100 ms | 101 ms (90–102) | **no** |")
 }
 
-// TestMarkdownIsTheSameEachTime: floating-point addition is not associative, so another order could change the last
-// digit.
+// TestMarkdownIsTheSameEachTime: floating-point addition is not associative, so the order could change the last digit.
 func TestMarkdownIsTheSameEachTime(t *testing.T) {
 	d := &bench.Drain{Events: 1e6, Used: map[string]bench.Usage{
 		bench.ContenderProcess: {CPUSeconds: 0.1}, "kafka": {CPUSeconds: 0.2}, "mariadb": {CPUSeconds: 0.3},

@@ -12,7 +12,6 @@ import (
 
 const database = "bench"
 
-// servers implements bench.Site with real servers that are started for each run.
 type servers struct {
 	dir string // for the servers' data
 	log *slog.Logger

@@ -1,6 +1,5 @@
-// Command chaos runs kudos on real servers, injects faults repeatedly, and compares the counts with the log after every
-// episode. `make chaos` runs it. Its last line is `faults N events N differences N`; it exits with 1 if there are
-// differences, or if the run failed.
+// Command chaos (`make chaos`) runs kudos on real servers, injects faults, and compares counts and log after every
+// episode. Its last line is `faults N events N differences N`. It exits with 1 after differences or a failed run.
 package main
 
 import (
@@ -32,24 +31,24 @@ func main() {
 	s := settings{options: chaos.DefaultOptions()}
 	o := &s.options
 	flag.IntVar(&o.Faults, "faults", o.Faults, "`number` of faults")
-	flag.DurationVar(&o.For, "for", 0, "end after this `time` even if there were fewer faults (0: do not)")
-	flag.Uint64Var(&o.Seed, "seed", o.Seed, "decides which faults strike, and on whom")
+	flag.DurationVar(&o.For, "for", 0, "end after this `time` even if there were fewer faults (0: no limit)")
+	flag.Uint64Var(&o.Seed, "seed", o.Seed, "decides which faults are injected, and where")
 	flag.StringVar(&s.kinds, "kinds", "",
-		"kinds of fault to take, `with commas` between (default: all): "+strings.Join(chaos.Kinds(), ", "))
-	flag.IntVar(&o.FaultsPerEpisode, "per-episode", o.FaultsPerEpisode, "faults between two checks")
-	flag.IntVar(&o.Rate, "rate", o.Rate, "events a second")
-	flag.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long the lag may take to go back to 0")
+		"comma-separated `kinds` of faults to inject (default: all): "+strings.Join(chaos.Kinds(), ", "))
+	flag.IntVar(&o.FaultsPerEpisode, "per-episode", o.FaultsPerEpisode, "faults between checks")
+	flag.IntVar(&o.Rate, "rate", o.Rate, "events per second")
+	flag.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long the lag may take to return to 0")
 	flag.StringVar(&o.Program, "program", "", "`path` of the kudos binary (default: build it)")
 	flag.StringVar(&o.Dir, "dir", "",
 		"`directory` for data and logs, which must exist (default: a new one, removed after a run without differences)")
-	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`, as it goes")
+	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`, after each episode")
 	flag.StringVar(&s.table, "table", "",
-		"write the report as tables in Markdown to this `file`, as it goes: between its lines "+tableBegin+" and "+
+		"write the report as Markdown tables to this `file`, after each episode, between its lines "+tableBegin+" and "+
 			tableEnd)
-	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
+	flag.BoolVar(&s.keep, "keep", false, "always keep data and logs")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "chaos: what is %q? It takes options only, see -help\n", flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "chaos: unexpected argument %q: only flags are accepted, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -61,14 +60,13 @@ func main() {
 	}
 }
 
-// onSignals ends the run after the current episode, with a complete report, on the first signal, and immediately on the
-// second.
+// onSignals ends the run, with a complete report, after the current episode on the first signal, at once on the second.
 func onSignals(cancel func()) (enough <-chan struct{}) {
 	signals, first := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { // runs until the process ends
 		<-signals
-		fmt.Fprintln(os.Stderr, "chaos: ending after this episode; once more to end at once")
+		fmt.Fprintln(os.Stderr, "chaos: ending after this episode; press Ctrl-C again to end immediately")
 		close(first)
 		<-signals
 		cancel()
@@ -96,7 +94,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 			err = os.RemoveAll(o.Dir)
 			return
 		}
-		fmt.Fprintf(os.Stderr, "data and logs are in %s; what happened when is in %s\n", o.Dir,
+		fmt.Fprintf(os.Stderr, "data and logs are in %s; the timeline is in %s\n", o.Dir,
 			filepath.Join(o.Dir, "chaos.log"))
 	}()
 	log, err := os.Create(filepath.Join(o.Dir, "chaos.log"))
@@ -118,7 +116,6 @@ func (s *settings) run(ctx context.Context) (err error) {
 	return errors.Join(tell(report), err)
 }
 
-// tell prints the result; a difference is an error.
 func tell(r *chaos.Report) error {
 	fmt.Println()
 	if err := r.WriteTable(os.Stdout); err != nil {
@@ -127,12 +124,11 @@ func tell(r *chaos.Report) error {
 	fmt.Println()
 	fmt.Println(r.Line())
 	if r.Differences > 0 {
-		return errors.New("there are differences")
+		return errors.New("differences were found")
 	}
 	return nil
 }
 
-// write writes the report to the files named by the flags.
 func (s *settings) write(r *chaos.Report) error {
 	if s.report != "" {
 		text, err := json.MarshalIndent(r, "", "  ")
@@ -151,8 +147,7 @@ func (s *settings) write(r *chaos.Report) error {
 	return nil
 }
 
-// The table is written between these lines of a file; the rest is left unchanged. If the lines are missing, they are
-// appended.
+// The table is written between these lines of a file; the rest is unchanged. Missing lines are appended.
 const (
 	tableBegin = "<!-- chaos: written by make chaos -->"
 	tableEnd   = "<!-- end of chaos -->"
@@ -169,7 +164,7 @@ func writeTable(path string, r *chaos.Report) error {
 	}
 	_, after, ended := strings.Cut(rest, tableEnd)
 	if found && !ended {
-		return fmt.Errorf("%s has the line %s, and not %s behind it", path, tableBegin, tableEnd)
+		return fmt.Errorf("%s has the line %s, but not %s after it", path, tableBegin, tableEnd)
 	}
 	if !found {
 		after = "\n"

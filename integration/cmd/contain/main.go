@@ -28,7 +28,7 @@ type container struct {
 }
 
 func main() {
-	err := errors.New("one argument is wanted: what is to run")
+	err := errors.New("expected one argument: what to run, as JSON")
 	if len(os.Args) == 2 {
 		var c container
 		if err = json.Unmarshal([]byte(os.Args[1]), &c); err == nil {
@@ -48,18 +48,18 @@ func (c *container) become() error {
 	}{
 		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
 		{"mount the root", func() error { return unix.Mount(c.Root, c.Root, "", unix.MS_BIND, "") }},
-		{"make it read-only", func() error {
+		{"make the root read-only", func() error {
 			return unix.Mount("", c.Root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 		}},
 		{"mount the volume", c.mountVolume},
 		{"change the root", func() error { return unix.Chroot(c.Root) }},
-		{"change the folder", func() error { return unix.Chdir(c.WorkingDir) }},
-		{"forgo new rights", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
-		{"leave all groups", func() error { return syscall.Setgroups(nil) }},
+		{"change the directory", func() error { return unix.Chdir(c.WorkingDir) }},
+		{"set no_new_privs", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{"drop all groups", func() error { return syscall.Setgroups(nil) }},
 		{"change the group", func() error { return syscall.Setgid(c.GID) }},
 		{"change the user", func() error { return syscall.Setuid(c.UID) }},
 		// The change of user has cleared this setting.
-		{"die with the parent", func() error {
+		{"set the parent death signal", func() error {
 			return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 		}},
 		{"start the program", func() error { return syscall.Exec(c.Args[0], c.Args, c.Env) }},

@@ -23,7 +23,6 @@ import (
 	"time"
 )
 
-// target is a package, and the files of it to mutate.
 type target struct {
 	pkg   string
 	files *regexp.Regexp
@@ -45,11 +44,11 @@ var targets = []target{
 var survivors string
 
 func main() {
-	size := flag.Int("mutants", 400, "size of the sample")
-	seed := flag.Uint64("seed", 1, "of the sample")
-	least := flag.Float64("least", 85, "percent that must be killed")
-	only := flag.String("only", "", "only packages that fit this regular expression")
-	within := flag.Duration("for", 90*time.Minute, "what is not tested by then is not tested")
+	size := flag.Int("mutants", 400, "`number` of mutants to sample")
+	seed := flag.Uint64("seed", 1, "seed of the sample")
+	least := flag.Float64("least", 85, "minimum percentage of killed mutants")
+	only := flag.String("only", "", "only packages that match this regular expression")
+	within := flag.Duration("for", 90*time.Minute, "time limit; the remaining mutants are not tested")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -96,7 +95,7 @@ func run(ctx context.Context, size int, seed uint64, least float64, only string)
 		begun := time.Now()
 		mutations, err := l.unleash(ctx, t, "--diff", base)
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			fmt.Printf("%s: not done with its %d mutants in time\n", t.pkg, n)
+			fmt.Printf("%s: its %d mutants were not tested in time\n", t.pkg, n)
 			break
 		}
 		if err != nil {
@@ -122,7 +121,7 @@ type lab struct{ dir, repo, gremlins string }
 func newLab(ctx context.Context) (*lab, error) {
 	gremlins, err := output(ctx, ".", "go", "tool", "-modfile=tools/go.mod", "-n", "gremlins")
 	if err != nil {
-		return nil, fmt.Errorf("run it in the root of the repository: %w", err)
+		return nil, fmt.Errorf("finding gremlins (run this in the root of the repository): %w", err)
 	}
 	dir, err := os.MkdirTemp("", "kudos-gremlins-")
 	if err != nil {
@@ -133,7 +132,6 @@ func newLab(ctx context.Context) (*lab, error) {
 	return l, err
 }
 
-// unleash runs Gremlins on a package, and returns the mutants of the target's files.
 func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation, error) {
 	out := filepath.Join(l.dir, "report.json")
 	_ = os.Remove(out)
@@ -144,7 +142,7 @@ func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation
 	}
 	b, err := os.ReadFile(out)
 	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("no report on %s:\n%s", t.pkg, said)
+		return nil, fmt.Errorf("no report for %s:\n%s", t.pkg, said)
 	}
 	if err != nil {
 		return nil, err
@@ -156,7 +154,7 @@ func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation
 		}
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("report on %s: %w", t.pkg, err)
+		return nil, fmt.Errorf("decoding the report for %s: %w", t.pkg, err)
 	}
 	var found []mutation
 	for _, f := range r.Files {
@@ -206,8 +204,8 @@ func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	// Gremlins derives the timeout of each mutant from the duration of the first run, which is nearly zero if the
-	// result is cached. The other flags are those of all tests.
+	// Gremlins derives each mutant's timeout from the first run, whose duration is nearly 0 if the result is
+	// cached. The other flags are those of all tests.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off -ldflags=-w -parallel=8", "CGO_ENABLED=0",
 		"KUDOS_TEST_TIER=check", "GIT_CONFIG_COUNT=2",
 		"GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true",

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// mutation is a mutant in Gremlins' report.
 type mutation struct {
 	Type, Status    string
 	Line, Column    int
@@ -39,7 +38,7 @@ func explained(list string) (map[[3]string]bool, error) {
 		}
 		parts := strings.Split(line, " | ")
 		if len(parts) != 4 || strings.TrimSpace(parts[3]) == "" {
-			return nil, fmt.Errorf("survivors.txt: %q is not: file | type | text of the line | reason", line)
+			return nil, fmt.Errorf("survivors.txt: %q is not of the form file | type | text of the line | reason", line)
 		}
 		known[[3]string(parts[:3])] = true
 	}
@@ -49,9 +48,8 @@ func explained(list string) (map[[3]string]bool, error) {
 // leastTested is the percentage of the sample that must be tested for the result to be meaningful.
 const leastTested = 95
 
-// report prints the surviving mutants of the sample (a line may have others), and returns an error if too few were
-// tested or killed, or if a survivor has no reason. A timeout of the tests counts as killed; a mutant that does not
-// compile is ignored.
+// report prints the surviving mutants of the sample (a line may have others), and fails if too few were tested or
+// killed, or if a survivor has no reason. A test timeout counts as killed; a mutant that does not compile is ignored.
 func report(tested, chosen []mutation, list string, least float64) error {
 	known, err := explained(list)
 	if err != nil {
@@ -91,9 +89,9 @@ func report(tested, chosen []mutation, list string, least float64) error {
 	case 100*other > (100-leastTested)*len(chosen):
 		return fmt.Errorf("%d of %d were not tested", other, len(chosen))
 	case percent < least:
-		return fmt.Errorf("%.1f %% were killed, not %.1f %%", percent, least)
+		return fmt.Errorf("%.1f %% were killed, less than %.1f %%", percent, least)
 	case unexplained > 0:
-		return fmt.Errorf("%d survived that survivors.txt does not explain", unexplained)
+		return fmt.Errorf("%d survived without an explanation in survivors.txt", unexplained)
 	}
 	return nil
 }

@@ -50,7 +50,6 @@ func first(text string) string {
 // finding matches the first message of a failing test: the failed part, or the reason.
 var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`)
 
-// prepare registers, by package, the tests that must be run without mutants.
 func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 	catchers := map[string][]catcher{}
 	for _, m := range mutants {
@@ -69,7 +68,7 @@ func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 				return nil, err
 			}
 			if !r.built {
-				return nil, errors.New(trouble("does not build", r))
+				return nil, errors.New(failure("does not build", r))
 			}
 			return r.reliable(), nil
 		})
@@ -77,7 +76,7 @@ func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 }
 
 // try runs a mutant's tests. A test that fails without the mutant catches nothing.
-func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, said string) {
+func (l *lab) try(ctx context.Context, m mutant) (status string, by []string, said string) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
 		return err.Error(), nil, ""
@@ -95,11 +94,10 @@ func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, s
 	if err != nil {
 		return "ERROR: " + err.Error(), nil, ""
 	}
-	verdict, by = judge(reliable, r)
-	return verdict, by, strings.Join(strings.Fields(finding.FindString(r.output.String())), " ")
+	status, by = assess(reliable, r)
+	return status, by, strings.Join(strings.Fields(finding.FindString(r.output.String())), " ")
 }
 
-// overlay writes the changed files to a directory, with the file for go build -overlay.
 func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	changed := map[string]string{}
 	for _, e := range edits {
@@ -113,7 +111,7 @@ func (l *lab) overlay(dir string, edits []edit) (string, error) {
 			text = string(b)
 		}
 		if n := strings.Count(text, e.old); n != 1 {
-			return "", fmt.Errorf("%s has the text to take out %d times, not once: the code has changed, bring table.go up to date\n%s", e.file, n, e.old)
+			return "", fmt.Errorf("%s has the text to replace %d times, not once: the code has changed, update table.go\n%s", e.file, n, e.old)
 		}
 		changed[path] = strings.Replace(text, e.old, e.new, 1)
 	}
@@ -132,7 +130,6 @@ func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	return overlay, os.WriteFile(overlay, b, 0o644)
 }
 
-// test builds tests, with or without an overlay, and runs them a number of times.
 func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, timeout time.Duration) (*result, error) {
 	args := []string{"test", "-json", "-vet=off", "-pgo=off", "-ldflags=-s -w", // no debugger: halves link time
 		"-count", strconv.Itoa(times), "-timeout", timeout.String(), "-run", "^(" + by.run + ")"}
@@ -158,7 +155,7 @@ func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, t
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
-		return nil, fmt.Errorf("go test did not end: %w\n%s", errors.Join(err, ctx.Err()), stderr.String())
+		return nil, fmt.Errorf("go test did not finish: %w\n%s", errors.Join(err, ctx.Err()), stderr.String())
 	}
 	r, err := readResult(&stdout)
 	if err != nil {

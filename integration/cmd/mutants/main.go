@@ -27,11 +27,11 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "run only mutants whose rule and clause (as \"2: a fenced worker\") fit this regular expression")
-	flag.BoolVar(&o.skipReal, "skip-real", false, "leave out what needs a real broker")
-	flag.IntVar(&o.schedules, "schedules", 20_000, "at most so many schedules of the simulation for each")
-	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "bound of each mutant's tests")
-	flag.IntVar(&o.parallel, "parallel", 2, "so many at a time")
+	flag.StringVar(&o.only, "only", "", "run only mutants whose rule and clause (such as \"2: a fenced worker\") match this regular expression")
+	flag.BoolVar(&o.skipReal, "skip-real", false, "skip mutants that need a real broker")
+	flag.IntVar(&o.schedules, "schedules", 20_000, "maximum number of simulation schedules per mutant")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "timeout for the tests of each mutant")
+	flag.IntVar(&o.parallel, "parallel", 2, "number of mutants tested in parallel")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -75,10 +75,10 @@ func run(ctx context.Context, o options) error {
 				return ctx.Err()
 			}
 			began := time.Now()
-			verdict, by, said := l.try(ctx, m)
-			outcomes[i] = outcome{m, verdict, by, time.Since(began)}
+			status, by, said := l.try(ctx, m)
+			outcomes[i] = outcome{m, status, by, time.Since(began)}
 			fmt.Fprintf(os.Stderr, "rule %d %4.0f s  %-8s %s\n%18s%s  %.150s\n",
-				m.rule, outcomes[i].took.Seconds(), first(verdict), m.clause, "", strings.Join(by, ", "), said)
+				m.rule, outcomes[i].took.Seconds(), first(status), m.clause, "", strings.Join(by, ", "), said)
 			return ctx.Err()
 		})
 	}
@@ -90,15 +90,14 @@ func run(ctx context.Context, o options) error {
 
 type outcome struct {
 	mutant
-	verdict string
-	tests   []string // that caught it
-	took    time.Duration
+	status string
+	tests  []string // that caught it
+	took   time.Duration
 }
 
-// report prints all outcomes, and returns an error if a mutant was not caught.
 func report(outcomes []outcome) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "rule\tclause taken out\tcaught by\tseconds")
+	fmt.Fprintln(table, "rule\tremoved clause\tcaught by\tseconds")
 	var details strings.Builder
 	survivors, errs := 0, 0
 	for _, o := range outcomes {
@@ -107,10 +106,10 @@ func report(outcomes []outcome) error {
 			where += ", real broker"
 		}
 		by := fmt.Sprintf("%s (%s)", strings.Join(o.tests, ", "), where)
-		if o.verdict != caught {
-			by = first(o.verdict)
-			fmt.Fprintf(&details, "\nrule %d, %s: %s\n", o.rule, o.clause, o.verdict)
-			if o.verdict == survived {
+		if o.status != caught {
+			by = first(o.status)
+			fmt.Fprintf(&details, "\nrule %d, %s: %s\n", o.rule, o.clause, o.status)
+			if o.status == survived {
 				survivors++
 			} else {
 				errs++
@@ -121,16 +120,15 @@ func report(outcomes []outcome) error {
 	_ = table.Flush()
 	fmt.Printf("%smutants %d survivors %d errors %d\n", details.String(), len(outcomes), survivors, errs)
 	if survivors+errs > 0 {
-		return fmt.Errorf("of %d, %d survived, and %d are to be looked at", len(outcomes), survivors, errs)
+		return fmt.Errorf("of %d mutants, %d survived and %d need investigation", len(outcomes), survivors, errs)
 	}
 	return nil
 }
 
-// root is the directory of the module.
 func root() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return "", fmt.Errorf("looking for the module: %w", err)
+		return "", fmt.Errorf("finding the module: %w", err)
 	}
 	return string(out[:len(out)-1]), nil
 }

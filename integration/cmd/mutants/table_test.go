@@ -29,11 +29,10 @@ func TestEveryMutantStillFits(t *testing.T) {
 		}
 	}
 	for rule := 1; rule <= 9; rule++ {
-		require.NotZero(t, rules[rule], "no mutant of rule %d", rule)
+		require.NotZero(t, rules[rule], "no mutant for rule %d", rule)
 	}
 }
 
-// hasTest reports whether a directory has a test whose name starts with name.
 func hasTest(t *testing.T, dir, name string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	require.NoError(t, err)

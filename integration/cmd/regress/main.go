@@ -48,11 +48,10 @@ func run(args []string) error {
 			return c.run()
 		}
 	}
-	return fmt.Errorf("no case is named %q; `make regress` lists them", args[0])
+	return fmt.Errorf("unknown case %q; `make regress` lists them all", args[0])
 }
 
-// parse parses lines of the form: name package test what went wrong. Empty lines and lines that start with # are
-// skipped.
+// parse parses lines of the form: name package test what went wrong. It skips empty lines and # comments.
 func parse(text string) ([]regressionCase, error) {
 	var cases []regressionCase
 	for line := range strings.Lines(text) {
@@ -62,7 +61,7 @@ func parse(text string) ([]regressionCase, error) {
 		}
 		if len(fields) < 4 {
 			line = strings.TrimSpace(line)
-			return nil, fmt.Errorf("cases.txt: %q: give name, package, test and what went wrong", line)
+			return nil, fmt.Errorf("cases.txt: %q: expected name, package, test and what went wrong", line)
 		}
 		cases = append(cases, regressionCase{fields[0], fields[1], fields[2], strings.Join(fields[3:], " ")})
 	}
@@ -82,7 +81,7 @@ func (c regressionCase) run() error {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	if !strings.Contains(string(out), "--- PASS: "+c.test+" ") {
-		return fmt.Errorf("%s: %s did not run: is something missing that it needs? (make deps)", c.name, c.test)
+		return fmt.Errorf("%s: %s did not run: a dependency may be missing (make deps)", c.name, c.test)
 	}
 	return nil
 }

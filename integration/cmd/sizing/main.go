@@ -1,5 +1,4 @@
-// Command sizing computes what kudos needs for a load, from measured figures, and simulates the busiest hour. Without
-// flags the load is that of docs/scaling.md.
+// Command sizing computes what a load (default: that of docs/scaling.md) needs, and simulates the busiest hour.
 package main
 
 import (
@@ -15,14 +14,14 @@ func main() {
 	l, c := sizing.Largest(), sizing.Usual()
 	flag.Float64Var(&l.Posts, "posts", l.Posts, "posts with a reaction")
 	flag.Float64Var(&l.Users, "users", l.Users, "users")
-	flag.Float64Var(&l.LikesAUser, "likes-a-user", l.LikesAUser, "posts that a user has reacted to, in the end")
-	flag.Float64Var(&l.LikesADay, "likes-a-day", l.LikesADay, "likes that a user sends a day")
-	flag.Float64Var(&l.Peak, "peak", l.Peak, "how many times the average the busiest hour has")
-	flag.Float64Var(&l.Hot, "hot", l.Hot, "likes a second of the hottest post")
+	flag.Float64Var(&l.LikesAUser, "likes-a-user", l.LikesAUser, "reactions per user in the end")
+	flag.Float64Var(&l.LikesADay, "likes-a-day", l.LikesADay, "likes per user and day")
+	flag.Float64Var(&l.Peak, "peak", l.Peak, "rate of the busiest hour, as a multiple of the average")
+	flag.Float64Var(&l.Hot, "hot", l.Hot, "likes per second of the hottest post")
 	flag.IntVar(&l.Buckets, "buckets", l.Buckets, "user buckets of the hottest post")
-	flag.Float64Var(&l.Reads, "reads", l.Reads, "reads of counts a second")
-	flag.IntVar(&c.Cores, "cores", c.Cores, "cores of a processor's machine")
-	flag.Float64Var(&c.Utilization, "utilization", c.Utilization, "share of the cores that is planned for")
+	flag.Float64Var(&l.Reads, "reads", l.Reads, "counts read per second")
+	flag.IntVar(&c.Cores, "cores", c.Cores, "cores per processor machine")
+	flag.Float64Var(&c.Utilization, "utilization", c.Utilization, "planned utilization of the cores, at most 1")
 	flag.Parse()
 	if err := run(l, c); err != nil {
 		fmt.Fprintln(os.Stderr, "sizing:", err)

@@ -30,14 +30,14 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", "",
-		"make the data directories in this `directory`, which must exist (default: the system's temporary directory)")
-	flag.IntVar(&o.nodes, "nodes", 1, "Kafka nodes, each broker and controller: 1 or 3")
-	flag.BoolVar(&o.keep, "keep", false, "leave data and logs at the end")
-	flag.BoolVar(&o.mysql, "mysql", false, "MySQL in place of MariaDB")
-	flag.BoolVar(&o.fetch, "fetch", false, "only fetch Kafka's jars, and with -mysql the MySQL server")
+		"existing `directory` for the data directories (default: the system's temporary directory)")
+	flag.IntVar(&o.nodes, "nodes", 1, "Kafka nodes, each a broker and controller: 1 or 3")
+	flag.BoolVar(&o.keep, "keep", false, "keep data and logs at the end")
+	flag.BoolVar(&o.mysql, "mysql", false, "MySQL instead of MariaDB")
+	flag.BoolVar(&o.fetch, "fetch", false, "only download Kafka's jars and, with -mysql, the MySQL server")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "stack: what is %q? It takes options only, see -help\n", flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "stack: unexpected argument %q: only flags are accepted, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,11 +97,10 @@ go run . producer
 kcat -b %[5]s -L
 mariadb -h %[6]s -P %[7]s -u root kudos
 
-Ctrl-C stops all of it; the data goes with it unless -keep was given.
+Ctrl-C stops everything and deletes the data, unless -keep is set.
 `, strings.Join(k.Brokers(), ","), db.DSN("kudos"), k.Dir(), db.LogPath(), k.Brokers()[0], host, port, len(k.Nodes()))
 }
 
-// wait returns nil when ctx is done, the normal end of this program, and an error when a server exits.
 func wait(ctx context.Context, servers []*stack.Server) error {
 	gone := make(chan *stack.Server, len(servers))
 	for _, s := range servers {
@@ -114,6 +113,6 @@ func wait(ctx context.Context, servers []*stack.Server) error {
 	case <-ctx.Done():
 		return nil
 	case s := <-gone:
-		return fmt.Errorf("%s ended by itself:\n%s", s, s.LogTail())
+		return fmt.Errorf("%s exited unexpectedly:\n%s", s, s.LogTail())
 	}
 }

@@ -65,7 +65,7 @@ func createDeltas(brokers []string) error {
 		err = manager.EnsureStreamExists(string(deltas), len(partitions))
 	}
 	if err != nil {
-		return fmt.Errorf("create %s as %s is: %w", deltas, likes, err)
+		return fmt.Errorf("create %s like %s: %w", deltas, likes, err)
 	}
 	return nil
 }
@@ -134,7 +134,6 @@ func state(_ context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
 	return bytes, pairs, nil
 }
 
-// compact compacts a store and counts its pairs.
 func compact(store string) (pairs int64, err error) {
 	db, err := leveldb.OpenFile(store, nil)
 	if err != nil {
@@ -154,8 +153,7 @@ func compact(store string) (pairs int64, err error) {
 	return pairs, all.Error()
 }
 
-// partitionChannel is how many messages wait for a partition's callback; goka has none. The consumer then goes on
-// decoding while a callback is at work.
+// partitionChannel is how many messages wait for a callback: goka has none. Meanwhile the consumer decodes.
 const partitionChannel = 1000
 
 // configure replaces what goka has for all its clients. See README.md for what each gave.

@@ -20,7 +20,6 @@ const (
 	likes       goka.Stream = schema.TopicLikes
 )
 
-// callbacks are what both groups do with a message.
 type callbacks struct {
 	lines  *peer.Lines
 	counts *peer.Counts
@@ -29,7 +28,6 @@ type callbacks struct {
 	next map[place]int64 // offset
 }
 
-// place is a partition of a topic.
 type place struct {
 	topic     goka.Stream
 	partition int32
@@ -133,7 +131,7 @@ func (byteCodec) Encode(value any) ([]byte, error) { return []byte{byte(value.(i
 
 func (byteCodec) Decode(value []byte) (any, error) {
 	if len(value) != 1 {
-		return nil, fmt.Errorf("%d bytes are not a number of one", len(value))
+		return nil, fmt.Errorf("got %d bytes, want 1", len(value))
 	}
 	return int8(value[0]), nil
 }

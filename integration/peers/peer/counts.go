@@ -27,7 +27,6 @@ const (
 	upsertBytes = 256 << 10
 )
 
-// openDatabase connects, and makes like_count if it is not there.
 func openDatabase(ctx context.Context, dsn string) (*sqlx.DB, error) {
 	db, err := sqlx.ConnectContext(ctx, "mysql", dsn)
 	if err != nil {
@@ -53,7 +52,7 @@ type Counts struct {
 	lines *Lines
 
 	wake chan struct{} // holds one token while something is dirty
-	room chan struct{} // holds one token after a transaction took the dirty posts
+	slot chan struct{} // holds one token after a transaction took the dirty posts
 
 	mu     sync.Mutex
 	dirty  map[uint64]int64
@@ -63,11 +62,11 @@ type Counts struct {
 	text []byte // of Run alone
 }
 
-// NewCounts makes a Counts whose Run must be running for Set to go on.
+// NewCounts makes a Counts whose Run must be running, or Set blocks.
 func (p *Peer) NewCounts() *Counts {
 	return &Counts{
 		db: p.DB, lines: p.Lines, dirty: map[uint64]int64{},
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), slot: make(chan struct{}, 1),
 	}
 }
 
@@ -76,7 +75,7 @@ func (p *Peer) NewCounts() *Counts {
 func (c *Counts) Set(ctx context.Context, changed []Count, events int64, done func()) error {
 	for !c.add(changed, events, done) {
 		select {
-		case <-c.room:
+		case <-c.slot:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -101,7 +100,6 @@ func (c *Counts) add(changed []Count, events int64, done func()) bool {
 	return true
 }
 
-// token puts one into a channel that holds at most one.
 func token(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -138,7 +136,7 @@ func (c *Counts) flush(ctx context.Context) error {
 	dirty, events, done := c.dirty, c.events, c.done
 	c.dirty, c.done = make(map[uint64]int64, min(len(dirty), 1<<16)), nil
 	c.mu.Unlock()
-	token(c.room)
+	token(c.slot)
 	if err := c.upsert(ctx, dirty); err != nil {
 		return fmt.Errorf("write %d posts to like_count: %w", len(dirty), err)
 	}

@@ -80,7 +80,7 @@ func (p *Peer) OpenLikes(group string, max int) (*Likes, error) {
 	return l, nil
 }
 
-// settle lets the batches in hand be finished and committed before another member reads on.
+// settle lets the batches in flight be finished and committed before another member reads on.
 func (l *Likes) settle(ctx context.Context, client *kgo.Client) {
 	l.mu.Lock()
 	wait := l.open > 0 && !l.closing
@@ -97,7 +97,7 @@ func (l *Likes) settle(ctx context.Context, client *kgo.Client) {
 	select {
 	case <-settled:
 	case <-timeout.C:
-		l.log.Warn("a partition is given up with events in hand; its next owner reads them again")
+		l.log.Warn("partitions revoked with events in flight; their next owners read them again")
 	}
 	l.commit(ctx, client)
 }
@@ -108,7 +108,6 @@ func (l *Likes) commit(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// opened counts a batch in (+1) or out (-1).
 func (l *Likes) opened(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

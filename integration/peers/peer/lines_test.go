@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pass has the bubble's clock, which is no real one, come to a time: it jumps there once
-// every goroutine waits for something.
+// pass advances the bubble's clock, which jumps there once every goroutine waits for something.
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestLines(t *testing.T) {
@@ -25,10 +24,10 @@ func TestLines(t *testing.T) {
 		l.FirstPoll()
 		l.Read(10)
 		require.NoError(t, l.Committed(3))
-		require.NoError(t, l.Committed(5), "too soon after the one before")
+		require.NoError(t, l.Committed(5), "too soon after the previous line")
 		pass(committedEvery)
 		require.NoError(t, l.Committed(6))
-		require.NoError(t, l.Committed(10), "all that was read: at once")
+		require.NoError(t, l.Committed(10), "all events read are committed: printed at once")
 		l.Read(5)
 		require.NoError(t, l.Committed(12), "too soon again")
 		require.NoError(t, l.Committed(15))

@@ -46,17 +46,17 @@ func Parse(args []string) (Options, error) {
 	o := Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
 	brokers := flags.String("brokers", "", "Kafka's addresses, `HOST:PORT[,HOST:PORT]`")
-	flags.StringVar(&o.MySQLDSN, "mysql-dsn", "", "the database for like_count, as go-sql-driver/mysql names it")
-	flags.StringVar(&o.StateDir, "state-dir", "", "a directory for local state")
+	flags.StringVar(&o.MySQLDSN, "mysql-dsn", "", "database for like_count, as a DSN of go-sql-driver/mysql")
+	flags.StringVar(&o.StateDir, "state-dir", "", "directory for local state")
 	flags.StringVar(&o.Redis, "redis", "", "Redis's address, `HOST:PORT`")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if flags.NArg() > 0 {
-		return o, fmt.Errorf("what is %q? Options only, see -help", flags.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
 	}
 	if *brokers == "" || o.MySQLDSN == "" || o.StateDir == "" {
-		return o, errors.New("give --brokers, --mysql-dsn and --state-dir")
+		return o, errors.New("--brokers, --mysql-dsn and --state-dir are required")
 	}
 	o.Brokers = strings.Split(*brokers, ",")
 	return o, nil

@@ -38,7 +38,7 @@ func main() { peer.Main(count, state) }
 
 func connect(p *peer.Peer) (rueidis.Client, error) {
 	if p.Redis == "" {
-		return nil, errors.New("this peer needs a Redis: give --redis")
+		return nil, errors.New("this peer needs Redis: set --redis")
 	}
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{p.Redis}, ForceSingleClient: true, DisableCache: true,
@@ -49,14 +49,12 @@ func connect(p *peer.Peer) (rueidis.Client, error) {
 	return client, nil
 }
 
-// work is a batch and what Redis is to do for it.
 type work struct {
 	batch *peer.Batch
 	calls []call
 }
 
-// count runs the stages until ctx is done: the next batch is read and sorted while Redis works on this one. They end in
-// order, so that what was read is in MySQL.
+// count runs the stages: Redis works on a batch while the next is read. They end in order: what was read is in MySQL.
 func count(ctx context.Context, p *peer.Peer) error {
 	client, err := connect(p)
 	if err != nil {
@@ -122,7 +120,7 @@ func state(ctx context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
 	defer client.Close()
 	info, err := client.Do(ctx, client.B().Info().Section("memory").Build()).ToString()
 	if err != nil {
-		return 0, 0, fmt.Errorf("ask redis for its memory: %w", err)
+		return 0, 0, fmt.Errorf("read the memory usage of redis: %w", err)
 	}
 	used, err := infoNumber(info, "used_memory")
 	empty, err2 := infoNumber(info, "used_memory_startup")
@@ -135,12 +133,11 @@ func state(ctx context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
 	return used - empty, pairs, nil
 }
 
-// infoNumber finds a number in what INFO answers.
 func infoNumber(info, name string) (int64, error) {
 	for line := range strings.SplitSeq(info, "\r\n") {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strconv.ParseInt(value, 10, 64)
 		}
 	}
-	return 0, fmt.Errorf("redis does not tell its %s", name)
+	return 0, fmt.Errorf("redis does not report %s", name)
 }

@@ -14,8 +14,7 @@ import (
 
 const (
 	shards = 64
-	// callUsers bounds the users of one call. Redis does nothing else while a script runs, and Lua's unpack has an end
-	// at 8,000 values.
+	// callUsers bounds the users of one call. Redis does nothing else meanwhile, and Lua's unpack ends at 8,000 values.
 	callUsers = 1000
 )
 
@@ -44,20 +43,17 @@ end
 return counts
 `
 
-// call is one EVALSHA.
 type call struct {
 	posts      []uint64
 	keys, args []string
 }
 
-// planner makes calls of events.
 type planner struct {
 	events     []ordered
 	keys, args words
 	add, rem   []uint64
 }
 
-// ordered is an event with its place in the batch.
 type ordered struct {
 	peer.Event
 	place int32
@@ -65,8 +61,7 @@ type ordered struct {
 
 func (e *ordered) shard() uint64 { return e.User % shards }
 
-// plan sorts a batch by post, shard and user, so that each set is touched once, and keeps each user's last action. The
-// calls are the caller's.
+// plan sorts a batch by post, shard and user: each set is touched once, for each user's last action.
 func (p *planner) plan(events []peer.Event) []call {
 	p.events = p.events[:0]
 	for i, e := range events {
@@ -115,7 +110,6 @@ func (p *planner) call(events []ordered) call {
 	return call{posts: posts, keys: p.keys.strings(), args: p.args.strings()}
 }
 
-// post adds the keys and arguments of one post.
 func (p *planner) post(post uint64, events []ordered) {
 	p.keys.post(post)
 	p.keys.end()
@@ -181,7 +175,6 @@ func (w *words) number(n uint64) {
 	w.end()
 }
 
-// post writes the begin of a post's keys.
 func (w *words) post(post uint64) {
 	w.text = append(w.text, "likes:"...)
 	w.text = strconv.AppendUint(w.text, post, 10)
@@ -196,7 +189,6 @@ func (w *words) strings() []string {
 	return list
 }
 
-// runner brings calls to Redis.
 type runner struct {
 	client  rueidis.Client
 	script  *rueidis.Lua

@@ -79,7 +79,7 @@ func TestPlannedCallsDoWhatTheEventsDoOneByOne(t *testing.T) {
 				}
 			}
 			for _, c := range p.plan(events) {
-				require.LessOrEqual(t, len(c.args), 4*callUsers, "a call keeps Redis from all else")
+				require.LessOrEqual(t, len(c.args), 4*callUsers, "a call blocks Redis, so its size is limited")
 				got.run(c)
 			}
 			require.Equal(t, want, got.sets, "%+v", shape)

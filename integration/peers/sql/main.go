@@ -36,9 +36,8 @@ const (
 	queueTasks = 64
 )
 
-// tables are statements that make what is not there yet. The procedure takes one round trip a like instead of four. The
-// upsert's row count says what was there before: 1 nothing, 2 another action, 0 the same. The count's row, for which
-// likes of one post queue, is locked last.
+// tables makes what is missing. The procedure takes one round trip a like, not four. The upsert's row count tells what
+// was there: 1 nothing, 2 another action, 0 the same. The count's row, for which a post's likes queue, is locked last.
 var tables = []string{`CREATE TABLE IF NOT EXISTS like_pair (
 	post_id BIGINT UNSIGNED NOT NULL,
 	user_id BIGINT UNSIGNED NOT NULL,
@@ -70,7 +69,6 @@ type batch struct {
 	finished chan struct{} // closed by whoever finishes the last event
 }
 
-// count reads until ctx is done.
 func count(ctx context.Context, p *peer.Peer) error {
 	for _, statement := range tables {
 		if _, err := p.DB.ExecContext(ctx, statement); err != nil {
@@ -140,13 +138,11 @@ func read(ctx context.Context, likes *peer.Likes, team []*worker, inFlight chan<
 	}
 }
 
-// workerOf spreads pairs evenly.
 func workerOf(e peer.Event) uint64 {
 	h := (e.Post*0x9e3779b97f4a7c15 ^ e.User) * 0xff51afd7ed558ccd
 	return h >> 32 % workers
 }
 
-// finish waits for the batches, in order.
 func finish(ctx context.Context, inFlight <-chan *batch, lines *peer.Lines) error {
 	var events int64
 	for b := range inFlight {
@@ -197,7 +193,6 @@ type worker struct {
 	queue chan task
 }
 
-// task is one like, and the batch that it belongs to.
 type task struct {
 	event peer.Event
 	batch *batch
@@ -228,7 +223,7 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		if err := w.take(ctx, t.event); err != nil {
-			return fmt.Errorf("take an action of user %d for post %d: %w", t.event.User, t.event.Post, err)
+			return fmt.Errorf("apply an action of user %d on post %d: %w", t.event.User, t.event.Post, err)
 		}
 		if t.batch.left.Add(-1) == 0 {
 			close(t.batch.finished)

@@ -54,8 +54,7 @@ const (
 var hourly = [24]int{9, 10, 10, 9, 8, 6, 4, 3, 2, 1, 1, 1, 2, 3, 4, 5, 6, 6, 7, 7, 7, 7, 8, 8}
 
 // Events are the events of a day in order of arrival: likes by popularity and region, bursts, withdrawals, repeated
-// likes, dislikes, duplicates, events that are minutes or hours late, a few from the future, and a few users who toggle
-// all day.
+// likes, dislikes, duplicates, events minutes or hours late, a few from the future, and a few users who toggle all day.
 func Events(o Options) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		g := newGenerator(o)
@@ -111,7 +110,6 @@ func newGenerator(o Options) *generator {
 	return g
 }
 
-// next returns the event that arrives at a time.
 func (g *generator) next(arrivalMs int64) Event {
 	e := Event{g.choose(arrivalMs), arrivalMs}
 	g.recent.put(g.rng, e.Event)
@@ -227,8 +225,7 @@ func localPost(rank uint64, home int) uint64 {
 	return postID(2*(rank*uint64(len(Regions))+uint64(home)) + 1)
 }
 
-// zipf draws ranks with a probability of the k-th proportional to 1/(k+6). It uses integers, for the same results on
-// every machine.
+// zipf draws rank k with a probability proportional to 1/(k+6), in integers, for the same results on every machine.
 type zipf struct{ upTo []uint64 } // cumulative weights
 
 func newZipf(n int) zipf {
@@ -246,7 +243,6 @@ func (z zipf) rank(rng *rand.Rand) uint64 {
 	return uint64(sort.Search(len(z.upTo), func(k int) bool { return z.upTo[k] > x }))
 }
 
-// pool keeps a random sample of events.
 type pool []schema.Event
 
 func (p *pool) put(rng *rand.Rand, e schema.Event) {

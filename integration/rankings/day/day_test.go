@@ -81,7 +81,6 @@ func TestADay(t *testing.T) {
 	require.Greater(t, viral, bursts/3)
 }
 
-// digest returns a hash of everything on the tapes.
 func digest(tapes []*rankings.Tape) string {
 	h := fnv.New64a()
 	for _, tape := range tapes {
@@ -94,11 +93,11 @@ func digest(tapes []*rankings.Tape) string {
 }
 
 // A seed must give the same result on every machine.
-func TestTheSameDay(t *testing.T) {
+func TestSameDay(t *testing.T) {
 	tapes, err := Updates(Events(DefaultOptions(20_000)), DefaultBatching(4))
 	require.NoError(t, err)
 	require.Equal(t, "10d62bdbd5d6020f", digest(tapes),
-		"whoever changes the generator on purpose puts the new digest here")
+		"if you changed the generator on purpose, update this digest")
 	o := DefaultOptions(20_000)
 	o.Seed++
 	other, err := Updates(Events(o), DefaultBatching(4))
@@ -106,8 +105,7 @@ func TestTheSameDay(t *testing.T) {
 	require.NotEqual(t, digest(tapes), digest(other))
 }
 
-// sums adds up the tapes, and checks the invariants of every log of updates. counts are those of each post's last
-// update.
+// sums adds up the tapes, and checks the invariants of every log of updates. counts are from each post's last update.
 func sums(t *testing.T, tapes []*rankings.Tape) (cells map[oracle.Cell]oracle.Count, counts map[uint64]int64) {
 	cells, counts = map[oracle.Cell]oracle.Count{}, map[uint64]int64{}
 	for i, tape := range tapes {
@@ -139,7 +137,7 @@ func sums(t *testing.T, tapes []*rankings.Tape) (cells map[oracle.Cell]oracle.Co
 	return cells, counts
 }
 
-func TestBatchingChangesNothing(t *testing.T) {
+func TestBatchingDoesNotChangeTheResult(t *testing.T) {
 	o := DefaultOptions(30_000)
 	var cells map[oracle.Cell]oracle.Count
 	var counts map[uint64]int64
@@ -167,16 +165,16 @@ func TestBatchingChangesNothing(t *testing.T) {
 
 // The expected counts were computed from the ratings with awk, independently of this code.
 func TestMovieLens(t *testing.T) {
-	folder := MovieLensFolder(t)
+	directory := MovieLensDir(t)
 	for expected, user := range map[string]func(uint64) uint64{
 		"expected-like-counts.tsv": EachPerson, "expected-latest-wins.tsv": ChangingMinds,
 	} {
-		events, err := MovieLens(filepath.Join(folder, "ratings.csv.gz"), user)
+		events, err := MovieLens(filepath.Join(directory, "ratings.csv.gz"), user)
 		require.NoError(t, err)
 		require.Len(t, events, 100_026)
 		tapes, err := Updates(slices.Values(events), DefaultBatching(4))
 		require.NoError(t, err)
-		text, err := os.ReadFile(filepath.Join(folder, expected))
+		text, err := os.ReadFile(filepath.Join(directory, expected))
 		require.NoError(t, err)
 		want := map[uint64]int64{}
 		for line := range bytes.Lines(text) {
@@ -191,6 +189,6 @@ func TestMovieLens(t *testing.T) {
 		_, counts := sums(t, tapes)
 		require.Equal(t, want, counts, expected)
 	}
-	_, err := MovieLens(filepath.Join(folder, "none"), EachPerson)
+	_, err := MovieLens(filepath.Join(directory, "none"), EachPerson)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

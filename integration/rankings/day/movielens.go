@@ -12,28 +12,27 @@ import (
 	"kudos/schema"
 )
 
-// MovieLensFolder returns the directory of real input that is not part of the project: ratings.csv.gz of the MovieLens
+// MovieLensDir returns the directory of real input that is not part of the project: ratings.csv.gz of the MovieLens
 // latest-small data set of 2016, and the expected counts. Without it a test is skipped, and fails in CI.
-func MovieLensFolder(t testing.TB) string {
+func MovieLensDir(t testing.TB) string {
 	t.Helper()
-	folder := os.Getenv("KUDOS_TEST_DATA")
-	if folder == "" {
-		const missing = "KUDOS_TEST_DATA is not set: it names the folder that holds movielens-small/"
+	directory := os.Getenv("KUDOS_TEST_DATA")
+	if directory == "" {
+		const missing = "KUDOS_TEST_DATA is not set: set it to the directory that contains movielens-small/"
 		if os.Getenv("CI") != "" {
 			t.Fatal(missing)
 		}
 		t.Skip(missing)
 	}
-	folder = filepath.Join(folder, "movielens-small")
-	if _, err := os.Stat(folder); err != nil {
+	directory = filepath.Join(directory, "movielens-small")
+	if _, err := os.Stat(directory); err != nil {
 		t.Fatalf("KUDOS_TEST_DATA: %v", err)
 	}
-	return folder
+	return directory
 }
 
 // MovieLens reads ratings (ratings.csv.gz: user, movie, rating, seconds) as events, in file order: a rating of 3.5 or
-// more is a like, a lower one withdraws it. user maps the users of the file. An event arrives at its event time, but
-// not before the previous one.
+// more is a like, a lower one withdraws it. user maps users. An event arrives at its time or with the previous one.
 func MovieLens(path string, user func(uint64) uint64) (events []Event, err error) {
 	rows, err := readCSV(path)
 	if err != nil {

@@ -27,9 +27,8 @@ func DefaultBatching(partitions int) Batching {
 	return Batching{Partitions: partitions, MaxEvents: 1000, WaitMs: 2000, Seed: 1}
 }
 
-// Updates returns the partitions of like-updates that result from events: what latest-like-action would write,
-// including progress records and the offsets of transaction markers. A record's append time is when its batch was
-// complete.
+// Updates returns the partitions of like-updates for events: what latest-like-action would write, including progress
+// records and the offsets of transaction markers. A record's append time is when its batch was complete.
 func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	layout, err := schema.NewLayout(int32(b.Partitions), b.UserBuckets)
 	if err != nil {
@@ -46,7 +45,7 @@ func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	}
 	for e := range events {
 		e.ResolveTime(e.ArrivalMs)
-		if err := partitions[layout.Home(e.PostID, e.UserID)].add(e); err != nil {
+		if err := partitions[layout.PartitionOf(e.PostID, e.UserID)].add(e); err != nil {
 			return nil, err
 		}
 	}
@@ -58,7 +57,6 @@ func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	return tapes, nil
 }
 
-// partition folds its events.
 type partition struct {
 	b      Batching
 	layout schema.Layout
@@ -70,7 +68,7 @@ type partition struct {
 	firstMs, lastMs int64 // arrival times in the batch
 	next            int64 // offset of the next event in likes
 	seq             uint64
-	fold            fold.Folder
+	fold            fold.Engine
 	state           state
 	key, value      []byte
 }
@@ -95,7 +93,6 @@ func (p *partition) add(e Event) error {
 	return nil
 }
 
-// flush folds the batch and writes the records of its transaction.
 func (p *partition) flush(appendMs int64) error {
 	if len(p.batch) == 0 {
 		return nil
@@ -128,7 +125,6 @@ func (p *partition) write(appendMs int64, u schema.Update) {
 	p.tape.Add(rankings.Record{Offset: p.tape.End(), TimeMs: appendMs, Key: p.key, Value: p.value})
 }
 
-// state is an in-memory state table.
 type state struct {
 	pairs  map[fold.PairKey]schema.Pair
 	counts map[uint64]schema.Counts

@@ -17,18 +17,14 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// Classified is what the records of a batch become: each is an event, is forwarded to the partition of its post, or is
-// a dead letter.
+// Classified is what a batch's records become: each an event, forwarded to its post's partition, or a dead letter.
 type Classified struct {
-	Events []fold.Event
-	// Forwards and DeadLetters are ready to be produced.
-	Forwards, DeadLetters []*kgo.Record
+	Events                []fold.Event
+	Forwards, DeadLetters []*kgo.Record         // ready to be produced
 	Reasons               []schema.PoisonReason // of DeadLetters
 	Capped, BadRegions    int
-	// Traced are the events that are traced, with their spans.
-	Traced []Traced
-	// Layouts is the number of layouts before the current one; Reset keeps it.
-	Layouts uint32
+	Traced                []Traced
+	Layouts               uint32 // before the current one; Reset keeps it
 }
 
 // Traced is an event that is traced.
@@ -45,8 +41,7 @@ func (v *Classified) Reset() {
 	}
 }
 
-// Add classifies one record. The result depends on nothing but the record and the layout, so
-// every process gets the same one at any time.
+// Add classifies one record. The result depends only on the record and the layout: it is the same in every process.
 func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
 	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
@@ -59,8 +54,8 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	if e.ResolveTime(rec.Timestamp.UnixMilli()) {
 		v.Capped++
 	}
-	if home := layout.Home(e.PostID, e.UserID); home != rec.Partition {
-		v.forward(rec, &e.Event, home, layout)
+	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {
+		v.forward(rec, &e.Event, owner, layout)
 		return
 	}
 	e.Offset = rec.Offset
@@ -73,15 +68,15 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 
 // forward sends an event to the partition that owns it, with its time resolved: its arrival time there must not count.
 // It does so once per layout: an event that was in flight when partitions were added may have to be forwarded again.
-func (v *Classified) forward(rec *kgo.Record, e *schema.Event, home int32, layout schema.Layout) {
+func (v *Classified) forward(rec *kgo.Record, e *schema.Event, owner int32, layout schema.Layout) {
 	if from := Header(rec, schema.HeaderForwarded); from != "" && forwardedIn(from) >= uint64(v.Layouts) {
 		v.deadLetter(rec, &schema.PoisonError{Reason: schema.Misplaced,
-			Detail: fmt.Sprintf("was forwarded and still is in partition %d instead of %d", rec.Partition, home)})
+			Detail: fmt.Sprintf("was forwarded but is still in partition %d instead of %d", rec.Partition, owner)})
 		return
 	}
 	forwarded := &kgo.Record{
 		Topic:     schema.TopicLikes,
-		Partition: home,
+		Partition: owner,
 		Key:       layout.AppendKey(nil, e.PostID, e.UserID),
 		Value:     schema.AppendEvent(nil, e),
 		Headers: []kgo.RecordHeader{{
@@ -130,13 +125,10 @@ func (v *Classified) deadLetter(rec *kgo.Record, why *schema.PoisonError) {
 }
 
 const (
-	// headerTruncated marks a truncated dead letter; its value is the size of the original in bytes: key, value and
-	// headers together.
+	// headerTruncated marks a truncated dead letter; its value is the original size of key, value and headers in bytes.
 	headerTruncated = "kudos.truncated"
-	// maxCutKey is how much of its key is kept, in bytes.
-	maxCutKey = 1 << 10
-	// ownHeaderBytes is reserved for the record itself and for what deadLetter adds.
-	ownHeaderBytes = 4 << 10
+	maxCutKey       = 1 << 10 // bytes of its key that are kept
+	ownHeaderBytes  = 4 << 10 // reserved for the record itself and for what deadLetter adds
 )
 
 // fit returns what a dead letter keeps of a record. The broker limits the size of batches as they are sent, so a

@@ -25,7 +25,7 @@ func classifyOne(rec *kgo.Record) *Classified {
 	return v
 }
 
-func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
+func TestInvalidEventBecomesADeadLetter(t *testing.T) {
 	forwarded := kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@5")}
 	misplaced := foldtest.PostAt(0, 0)
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
 			require.Equal(t, rec.Key, dead.Key)
 			require.Equal(t, rec.Value, dead.Value)
 			require.Equal(t, original, dead.Headers[:len(original)], "the original's headers come first")
-			require.Equal(t, original, rec.Headers, "the original is left alone")
+			require.Equal(t, original, rec.Headers, "the original is unchanged")
 			ours := dead.Headers[len(original):]
 			require.Len(t, ours, 4)
 			require.Equal(t, schema.HeaderDLTError, ours[0].Key)
@@ -83,12 +83,11 @@ func TestEveryPoisonReasonIsCovered(t *testing.T) {
 	require.ElementsMatch(t, schema.PoisonReasons, []schema.PoisonReason{
 		schema.Undecodable, schema.KeyMismatch, schema.ZeroID, schema.UnknownAction, schema.NegativeTime,
 		schema.OverSize, schema.Misplaced,
-	}, "a new reason needs a case in TestPoisonBecomesADeadLetterWithItsOriginal")
+	}, "a new reason needs a case in TestInvalidEventBecomesADeadLetter")
 }
 
-// A compressed batch of likes may contain a record that is larger than a batch of likes.dlt may be. If it were not
-// truncated, the partition would be stuck forever.
-func TestADeadLetterFitsItsTopic(t *testing.T) {
+// A compressed batch of likes may hold a record too large for likes.dlt. Untruncated, it would block the partition.
+func TestDeadLetterFitsItsTopic(t *testing.T) {
 	limit := int(schema.BatchMaxBytes(schema.TopicDLT))
 	fill := func(n int) string { return strings.Repeat("x", n) }
 	manyHeaders := make([]kgo.RecordHeader, 20_000)
@@ -105,15 +104,15 @@ func TestADeadLetterFitsItsTopic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dead := classifyOne(c.rec).DeadLetters[0]
-			require.LessOrEqual(t, wireBytes(dead), limit-200, "bytes of the record, with room for the batch around it")
-			require.Equal(t, c.cut, Header(dead, headerTruncated) != "", "marked as cut")
+			require.LessOrEqual(t, wireBytes(dead), limit-200, "bytes of the record, leaving space for the batch")
+			require.Equal(t, c.cut, Header(dead, headerTruncated) != "", "marked as truncated")
 			if !c.cut {
 				require.Equal(t, c.rec.Value, dead.Value)
 				return
 			}
 			require.Equal(t, c.rec.Key[:min(len(c.rec.Key), maxCutKey)], dead.Key)
 			require.Equal(t, c.rec.Value[:min(len(c.rec.Value), schema.MaxEventBytes)], dead.Value)
-			require.NotEmpty(t, Header(dead, schema.HeaderDLTOffset), "where the whole is found")
+			require.NotEmpty(t, Header(dead, schema.HeaderDLTOffset), "where to find the whole record")
 		})
 	}
 }
@@ -127,14 +126,14 @@ func wireBytes(rec *kgo.Record) int {
 	return n
 }
 
-func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
-	home := foldtest.PostAt(2, 0)
+func TestMisroutedEventIsForwardedWithItsTimeAndRegion(t *testing.T) {
+	owner := foldtest.PostAt(2, 0)
 	us, california := schema.Region{'U', 'S'}, schema.Region{'U', 'S', '-', 'C', 'A'}
 	event := func(action schema.Action, timeMs int64, region schema.Region) schema.Event {
-		return schema.Event{PostID: home, UserID: 9, Action: action, TimeMs: timeMs, Region: region}
+		return schema.Event{PostID: owner, UserID: 9, Action: action, TimeMs: timeMs, Region: region}
 	}
 	dislike := event(schema.Dislike, appendMs-5, california)
-	key, ahead := fmt.Sprint(home), appendMs+60_000
+	key, ahead := fmt.Sprint(owner), appendMs+60_000
 	for name, c := range map[string]struct {
 		key, value         string
 		want               schema.Event
@@ -142,14 +141,14 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 	}{
 		"Protobuf": {key, string(schema.AppendEvent(nil, &dislike)), dislike, 0, 0},
 		"JSON":     {key, `{"user_id":"9","action":true,"time_ms":5,"region":"us"}`, event(schema.Like, 5, us), 0, 0},
-		"a key not canonical": {"000" + key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`,
+		"a key that is not canonical": {"000" + key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`,
 			event(schema.Like, 5, us), 0, 0},
 		"no key": {"", `{"post_id":` + key + `,"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`,
 			event(schema.Like, 5, us), 0, 0},
 		"no time": {key, `{"user_id":9,"action":"LIKE","region":"US"}`, event(schema.Like, appendMs, us), 0, 0},
 		"a time far ahead": {key, fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d,"region":"US"}`, ahead+1),
 			event(schema.Like, ahead, us), 1, 0},
-		"a region that is none": {key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"USA!"}`,
+		"an invalid region": {key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"USA!"}`,
 			event(schema.Like, 5, schema.UnknownRegion), 0, 1},
 		"a foreign header alone": {key, `{"user_id":9,"action":"UNLIKE","time_ms":5,"region":"US"}`,
 			event(schema.Unlike, 5, us), 0, 0},
@@ -180,7 +179,7 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 	}
 }
 
-func TestAnEventAtHomeIsFolded(t *testing.T) {
+func TestEventInItsPartitionIsFolded(t *testing.T) {
 	post := foldtest.PostAt(1, 0)
 	at := func(ms int64) string { return fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d}`, ms) }
 	for name, c := range map[string]struct {
@@ -197,7 +196,7 @@ func TestAnEventAtHomeIsFolded(t *testing.T) {
 		"a millisecond too far":   {fmt.Sprint(post), at(appendMs + 60_001), appendMs + 60_000, 1, 0},
 		"a malformed region": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"Atlantis"}`,
 			5, 0, 1},
-		"a region that is no text": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":7}`, 5, 0, 1},
+		"a non-text region": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":7}`, 5, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := classifyOne(foldtest.Record(1, 8, c.key, c.value))
@@ -229,18 +228,18 @@ func TestResetKeepsNothing(t *testing.T) {
 
 // An event of a post with user buckets belongs to the partition of its user's bucket, whatever its key says; a
 // forwarded one has the key of that bucket.
-func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
+func TestEventOfAPostWithUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(testPartitions, "42:16")
 	require.NoError(t, err)
 	atHome, forwarded := 0, 0
 	for user := uint64(1); user <= 200; user++ {
-		home := layout.Home(42, user)
+		owner := layout.PartitionOf(42, user)
 		for p := range int32(testPartitions) {
 			for _, key := range []string{"42", "42/0", string(layout.AppendKey(nil, 42, user))} {
 				v := &Classified{}
 				v.Add(foldtest.Record(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
 				require.Empty(t, v.DeadLetters)
-				if p == home {
+				if p == owner {
 					require.Len(t, v.Events, 1)
 					require.Empty(t, v.Forwards)
 					atHome++
@@ -248,7 +247,7 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 				}
 				require.Empty(t, v.Events)
 				require.Len(t, v.Forwards, 1)
-				require.Equal(t, home, v.Forwards[0].Partition)
+				require.Equal(t, owner, v.Forwards[0].Partition)
 				require.Equal(t, string(layout.AppendKey(nil, 42, user)), string(v.Forwards[0].Key))
 				forwarded++
 				again := &Classified{}
@@ -260,9 +259,8 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 	require.Equal(t, 3*atHome, forwarded)
 }
 
-// An event that was forwarded before partitions were added may be forwarded again, once per layout; after that it is a
-// dead letter.
-func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
+// An event forwarded before partitions were added may be forwarded again once per layout; then it is a dead letter.
+func TestEventIsForwardedOncePerLayout(t *testing.T) {
 	rec := foldtest.Record(1, 8, fmt.Sprint(foldtest.PostAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":1}`)
 	for _, c := range []struct {
 		header  string
@@ -296,8 +294,7 @@ func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 	}
 }
 
-// FuzzClassify checks that every record is one of event, forward and dead letter, that a forward is an event where it
-// arrives, and that dead letters fit their topic.
+// FuzzClassify: a record is an event, a forward (an event where it arrives), or a dead letter, which fits its topic.
 func FuzzClassify(f *testing.F) {
 	f.Add([]byte("42"), []byte(`{"user_id":7,"action":"LIKE","region":"DE"}`), "", "", int32(1), int64(5))
 	f.Add([]byte("42"), schema.AppendEvent(nil,
@@ -321,9 +318,9 @@ func FuzzClassify(f *testing.F) {
 			require.NotEqual(t, rec.Partition, forward.Partition)
 			arrived := *forward
 			arrived.Timestamp = rec.Timestamp.Add(time.Hour)
-			home := classifyOne(&arrived)
-			require.Len(t, home.Events, 1, "a forwarded event")
-			require.LessOrEqual(t, home.Events[0].TimeMs, appendMs+60_000, "its time is settled where it was found")
+			owner := classifyOne(&arrived)
+			require.Len(t, owner.Events, 1, "a forwarded event")
+			require.LessOrEqual(t, owner.Events[0].TimeMs, appendMs+60_000, "its time was resolved where it was found")
 		}
 		for i, letter := range v.DeadLetters {
 			require.Contains(t, schema.PoisonReasons, v.Reasons[i])

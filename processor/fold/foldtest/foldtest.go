@@ -1,5 +1,4 @@
-// Package foldtest is shared by the tests of the fold and of its callers: a state in maps, and records as the poll loop
-// delivers them. Only _test files import it.
+// Package foldtest is for _test files only, of the fold and its callers: a state in maps, and records as polled.
 package foldtest
 
 import (

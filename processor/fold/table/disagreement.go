@@ -10,13 +10,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Disagreement is a mismatch of a partition's state table and the committed offset of the fold's group, which are
-// always written in one transaction.
+// Disagreement is a mismatch of state table and committed offset, which are always written in one transaction.
 type Disagreement struct {
-	// OffsetOnly: the state table and like-updates agree, so only the committed offset is wrong.
-	OffsetOnly bool
-	// Why is what is known of the cause, Remedy what an operator can do on this cluster.
-	Why, Remedy string
+	OffsetOnly  bool   // the state table and like-updates agree: only the committed offset is wrong
+	Why, Action string // what is known of the cause; what an operator can do on this cluster
 }
 
 // FindDisagreement compares what one transaction writes: the progress record, the last record of like-updates and the
@@ -28,11 +25,11 @@ func FindDisagreement(
 	if err != nil || !ok || committed == p.NextOffset {
 		return nil, err
 	}
-	d := &Disagreement{Why: fmt.Sprintf("the state table stands at offset %d of %s/%d, but the group has committed %d",
+	d := &Disagreement{Why: fmt.Sprintf("the state table is at offset %d of %s/%d, but the group has committed %d",
 		p.NextOffset, schema.TopicLikes, partition, committed)}
 	if p.UpdatesID != topics.ByName[schema.TopicUpdates].ID {
-		d.Why += fmt.Sprintf(", and %s is not that of the state table", schema.TopicUpdates)
-		d.Remedy = ActionUpdatesLost
+		d.Why += fmt.Sprintf(", and %s does not belong to the state table", schema.TopicUpdates)
+		d.Action = ActionUpdatesLost
 		return d, nil
 	}
 	last, err := LastUpdate(ctx, cl, partition)
@@ -47,21 +44,21 @@ func FindDisagreement(
 	case seq == p.NextSeq && source == p.NextOffset:
 		d.OffsetOnly = true
 		d.Why += ": " + schema.TopicUpdates +
-			" agrees with the state table, so somebody reset the group, or Kafka committed a transaction in part"
+			" agrees with the state table, so the group's offsets were reset, or Kafka committed a transaction in part"
 	case seq > p.NextSeq:
-		d.Why += fmt.Sprintf(" and published up to %d: the state table was lost or went back, "+
+		d.Why += fmt.Sprintf(" and published up to %d: the state table was lost or rewound, "+
 			"or Kafka committed a transaction in part", source)
 	default: // seen in chaos tests: see Kafka in docs/design.md
-		d.Why += fmt.Sprintf(" and published up to %d: Kafka committed a transaction in part, or %s went back",
+		d.Why += fmt.Sprintf(" and published up to %d: Kafka committed a transaction in part, or %s was rewound",
 			source, schema.TopicUpdates)
 	}
-	d.Remedy, err = d.remedy(ctx, cl, partition, p)
+	d.Action, err = d.action(ctx, cl, partition, p)
 	return d, err
 }
 
-// remedy returns one that works on this cluster: if retention has deleted folded events of likes, or reactions have
+// action returns one that works on this cluster: if retention has deleted folded events of likes, or reactions have
 // moved between partitions, the state table cannot be rebuilt from the events alone.
-func (d *Disagreement) remedy(
+func (d *Disagreement) action(
 	ctx context.Context, cl kmsg.Requestor, partition int32, p *schema.Progress,
 ) (string, error) {
 	if d.OffsetOnly {
@@ -84,7 +81,7 @@ func (d *Disagreement) remedy(
 	case p.NextOffset >= gone:
 		return ActionUpdates, nil
 	}
-	return fmt.Sprintf("restore the topic %s, or, if offsets %d to %d of %s/%d are lost for good: "+
+	return fmt.Sprintf("restore the topic %s, or, if offsets %d to %d of %s/%d are permanently lost: "+
 		"stop the processors, delete %s, then: kudos topics apply, kudos rebuild --accept-loss, "+
 		"and kudos rebuild --updates",
 		schema.TopicState, p.NextOffset, gone-1, schema.TopicLikes, partition, schema.TopicUpdates), nil

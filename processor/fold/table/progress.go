@@ -1,6 +1,5 @@
-// Package table reads what the fold has committed for a partition: the reactions and counts of its state table, its
-// progress record, its last update and its committed offset. It also checks that those agree, and says what an operator
-// does if they don't. The fold and the operators' tools use it.
+// Package table reads what the fold has committed for a partition: its state table, progress, last update and offset.
+// It checks that those agree, and says what an operator does if not. The fold and the operators' tools use it.
 package table
 
 import (
@@ -15,8 +14,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// LastProgress returns the last progress record of a partition of the state table; nil if it has none. Each transaction
-// ends with one.
+// LastProgress returns the last progress record of a state table partition, or nil. Each transaction ends with one.
 func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Progress, error) {
 	isProgress := func(rec *kgo.Record) bool { return string(rec.Key) == schema.StateProgressKey }
 	return readLast(ctx, cl, schema.TopicState, partition, 1<<12, isProgress, schema.DecodeProgress)
@@ -28,11 +26,9 @@ func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (*schem
 	return readLast(ctx, cl, schema.TopicUpdates, partition, 1<<10, isUpdate, schema.DecodeUpdate)
 }
 
-// windowGrowth is the factor by which readLast grows its window after it found nothing.
-const windowGrowth = 16
+const windowGrowth = 16 // the factor by which readLast grows its window after it found nothing
 
-// readLast decodes the last wanted record of a partition. It searches backwards from the end, at first in the last
-// window offsets.
+// readLast decodes the last wanted record of a partition. It searches from the end, first in the last window offsets.
 func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, partition int32, window int64,
 	wanted func(*kgo.Record) bool, decode func(value []byte, into *T) error,
 ) (last *T, err error) {
@@ -62,8 +58,7 @@ func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, parti
 	return last, err
 }
 
-// IsEmpty reports whether a partition has no committed record. Its end offset does not tell: aborted records and
-// control records occupy offsets, too.
+// IsEmpty reports whether a partition has no committed record; offsets don't tell, due to aborted and control records.
 func IsEmpty(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (empty bool, err error) {
 	start, end, err := kafka.Bounds(ctx, cl, topic, partition)
 	if err != nil || start == end { // read nothing: whoever creates topics may not have the right to
@@ -75,7 +70,7 @@ func IsEmpty(ctx context.Context, cl kmsg.Requestor, topic string, partition int
 		return empty && c.Next < c.End, nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("looking for records in %s/%d: %w", topic, partition, err)
+		return false, fmt.Errorf("searching for records in %s/%d: %w", topic, partition, err)
 	}
 	return empty, nil
 }

@@ -1,4 +1,4 @@
-// The page: its parts, and what they tell each other.
+// Entry point: creates the page's parts and connects them.
 
 import { ApiError, get } from './api.js';
 import { byId } from './dom.js';
@@ -8,7 +8,7 @@ import { Post } from './post.js';
 import { Status } from './status.js';
 import { Trending } from './trending.js';
 
-/** settings of the reader; without them the page goes on, and has no like button. */
+/** settings of the reader; without them the page works, but has no like button. */
 async function settings() {
   try {
     return await get('/dashboard.json');
@@ -28,14 +28,14 @@ const post = new Post(status, { producer, onOpen: (id) => trending.mark(id) });
 const trending = new Trending(status, {
   onList: (regions) => {
     history.regions(regions);
-    if (!regions.length) post.suggest('1'); // something to like, where nothing is liked yet
+    if (!regions.length) post.suggest('1'); // no likes yet: offer a post
   },
   onLeader: (id) => post.suggest(id),
 });
 post.start();
 trending.start();
 
-// An address with # is a view of the page here, so this link cannot be one of those.
+// The hash holds the page's state, so the skip link must not change it.
 document.querySelector('[data-skip]').addEventListener('click', (event) => {
   event.preventDefault();
   byId('main').focus();

@@ -1,11 +1,10 @@
-// The page's two kinds of charts, on uPlot (window.uPlot, a plain script). Their colours
-// are those of the theme, also when it changes.
+// Line and bar charts, drawn by uPlot (window.uPlot, a classic script) in the theme's colors.
 
 import { compact, dayOf, number, timeOfDay } from './format.js';
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Chart holds a uPlot in an element: as wide as it, drawn anew in other colours with another theme. */
+/** Chart is a uPlot as wide as its element. A new theme needs a redraw: canvas doesn't follow CSS. */
 class Chart {
   #element;
   #options;
@@ -21,7 +20,7 @@ class Chart {
     new ResizeObserver(() => this.#plot.setSize(this.#size())).observe(element);
   }
 
-  /** show new data; options anew if what they depend on has changed. */
+  /** show new data; redraw also evaluates the options again. */
   show(data, redraw = false) {
     this.#data = data;
     if (redraw) this.#draw();
@@ -40,7 +39,7 @@ class Chart {
 
 const font = '12px system-ui, sans-serif';
 
-/** gradient from a colour to nothing, downwards. */
+/** fade is a gradient from a color (#rrggbb) at the top to transparent. */
 function fade(plot, from) {
   if (!plot.bbox.height) return 'transparent';
   const gradient = plot.ctx.createLinearGradient(0, plot.bbox.top, 0, plot.bbox.top + plot.bbox.height);
@@ -49,7 +48,7 @@ function fade(plot, from) {
   return gradient;
 }
 
-/** Steps between the marks of an axis of counts: whole ones. */
+/** Tick increments of a count axis: uPlot's defaults include fractions. */
 const steps = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 
 const yAxis = () => ({
@@ -63,12 +62,12 @@ const xAxis = (values) => ({
   size: 24, gap: 6, font, stroke: color('--ink-2'), ticks: { show: false }, grid: { show: false }, space: 72, values,
 });
 
-/** From 0 (or below, if values are) with room above; never a scale of nothing. */
+/** Includes 0 and headroom, and is never empty. */
 const fromZero = (_, min, max) => [Math.min(0, min ?? 0) * 1.1, Math.max(4, (max ?? 0) * 1.15)];
 
 const cursor = () => ({ y: false, drag: { x: false, y: false }, points: { size: 7 } });
 
-/** lately is an x axis of the last seconds: of fewer while the page is younger, so that it shows what there is and not mostly nothing. */
+/** lately is an x axis of the last seconds; shorter on a new page, whose chart would be almost empty. */
 function lately(seconds) {
   const now = () => Date.now() / 1000;
   const began = now();
@@ -82,8 +81,8 @@ function lately(seconds) {
 }
 
 /**
- * rateChart shows the last minutes: events and likes, a point a second.
- * @param {(index: number|null) => void} onPoint told what is pointed at
+ * rateChart shows events and likes per second.
+ * @param {(index: number|null) => void} onPoint called with the data index under the cursor
  */
 export function rateChart(element, seconds, onPoint) {
   const x = lately(seconds);
@@ -100,10 +99,10 @@ export function rateChart(element, seconds, onPoint) {
   }), [[], [], []]);
 }
 
-/** countChart shows how a count went in the last minutes; its scale is that of the values. */
+/** countChart shows a count over the last seconds. Its y axis doesn't start at 0: changes are small. */
 export function countChart(element, seconds) {
   const x = lately(seconds);
-  // In full where short ones would be the same: 11.13K twice.
+  // Full numbers if compact ones collide (11.13K twice).
   const distinct = (_, values) => {
     const texts = values.map(compact);
     return new Set(texts).size === texts.length ? texts : values.map(number);
@@ -120,13 +119,13 @@ export function countChart(element, seconds) {
   }), [[], []]);
 }
 
-/** barChart shows a bar for each hour or day (UTC); the last one is not over. */
+/** barChart shows a bar per hour or day (UTC); the last one is incomplete. */
 export function barChart(element, interval, onPoint) {
   const label = (_, values) => values.map((at) => {
     const date = new Date(at * 1000);
     return interval() === 'day' || timeOfDay(date) === '00:00' ? dayOf(date) : timeOfDay(date);
   });
-  const half = () => (interval() === 'day' ? 86_400 : 3_600) / 2; // of a bar, in s
+  const half = () => (interval() === 'day' ? 86_400 : 3_600) / 2; // s
   return new Chart(element, () => ({
     padding: [8, 0, 0, 16], legend: { show: false }, cursor: { ...cursor(), points: { show: false } },
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),

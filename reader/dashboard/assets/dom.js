@@ -1,8 +1,8 @@
-// Small help with the document. Text goes in as text, never as HTML.
+// DOM helpers. They insert text as text nodes, never as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
-/** element makes one: element('td', { class: 'x' }, 'text', child…). */
+/** element creates one: element('td', { class: 'x' }, 'text', child…). */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -10,19 +10,19 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** setText leaves alone what is so already: a screen reader may be reading it. */
+/** setText skips unchanged text: a screen reader may be reading it. */
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
 export const reducedMotion = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 
-const saying = 2_000; // ms that an announcement stands, before the next one takes its place
+const saying = 2_000; // ms until the next announcement may replace one
 const mostWaiting = 3;
 const waiting = [];
-let said = 0; // timer
+let said = 0; // timer id
 
-/** announce has a screen reader say something when it has a moment. */
+/** announce queues text for screen readers (ARIA live region). */
 export function announce(text) {
   waiting.push(text);
   if (waiting.length > mostWaiting) waiting.shift();
@@ -35,7 +35,7 @@ function sayNext() {
   if (text !== undefined) setText(byId('announcer'), text);
 }
 
-/** politely announces at most once in so many ms, and then what is newest. */
+/** politely returns a throttled announce: at most one text in ms milliseconds, the newest. */
 export function politely(ms) {
   let last = -Infinity;
   let timer = 0;
@@ -48,7 +48,7 @@ export function politely(ms) {
   };
 }
 
-/** fillSelect gives a select its options, keeping what is chosen. */
+/** fillSelect leaves unchanged options in place: the list may be open. */
 export function fillSelect(select, options, chosen) {
   const now = [...select.options].map((option) => option.value).join();
   if (now !== options.map(([value]) => value).join()) {
@@ -57,7 +57,7 @@ export function fillSelect(select, options, chosen) {
   select.value = chosen;
 }
 
-/** fillSegments makes a radio button of each option; onChoose gets the value. */
+/** fillSegments leaves unchanged radio buttons in place: one may have focus. */
 export function fillSegments(fieldset, name, options, chosen, onChoose) {
   const now = [...fieldset.querySelectorAll('input')].map((input) => input.value).join();
   if (now !== options.map(([value]) => value).join()) {
@@ -71,7 +71,7 @@ export function fillSegments(fieldset, name, options, chosen, onChoose) {
   for (const input of fieldset.querySelectorAll('input')) input.checked = input.value === chosen;
 }
 
-/** whileVisible calls work, which returns a promise, again and again while somebody looks: `pause()` ms after each end. */
+/** whileVisible repeats work while the page is visible, `pause()` ms after its promise settles. */
 export function whileVisible(work, pause) {
   let timer = 0;
   let busy = false;

@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them; ids as the text that they are. Pure.
+// Formats numbers, times and names. Ids stay strings. Pure functions.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 2 });
@@ -9,16 +9,15 @@ export const number = (n) => whole.format(n);
 export const compact = (n) => short.format(n);
 export const score = (n) => decimals.format(n);
 
-/** counted is a number of things: 1 like, 2 likes. */
+/** counted: 1 like, 2 likes. */
 export const counted = (n, thing) => `${whole.format(n)} ${thing}${n === 1 ? '' : 's'}`;
 
-/** signed writes a rate with its sign, and a true minus. */
+/** signed rounds, and uses the minus sign U+2212. */
 export function signed(n) {
   const rounded = Math.round(n);
   return rounded > 0 ? `+${whole.format(rounded)}` : rounded < 0 ? `−${whole.format(-rounded)}` : '0';
 }
 
-/** duration of milliseconds, in the unit that fits. */
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
@@ -28,7 +27,7 @@ export function duration(ms) {
 
 const largestId = 2n ** 64n - 1n;
 
-/** parseId gives an id in its one decimal form, or null. Never a number: those end at 2^53. */
+/** parseId returns the canonical decimal form, or null. Numbers are exact only up to 2^53. */
 export function parseId(text) {
   const digits = text.trim();
   if (!/^\d{1,20}$/.test(digits)) return null;
@@ -38,14 +37,13 @@ export function parseId(text) {
 
 export const idHint = 'An id is a whole number from 1 to 18446744073709551615.';
 
-/** regionName of a code as in rankings. */
 export function regionName(code) {
   if (code === 'global') return 'All regions';
   if (code === 'ZZ') return 'Unknown (ZZ)';
   return /^[A-Z]{2}$/.test(code) && regionNames.of(code) !== code ? `${regionNames.of(code)} (${code})` : code;
 }
 
-/** windowName of a window as in rankings: 10m, 1h30m, 24h, day, all. */
+/** windowName of a window as in the API: 10m, 1h30m, 24h, day, all. */
 export function windowName(window) {
   if (window === 'day') return 'Today';
   if (window === 'all') return 'All time';
@@ -53,7 +51,7 @@ export function windowName(window) {
   return [hours && `${hours} h`, minutes && `${minutes} min`].filter(Boolean).join(' ') || window;
 }
 
-/** windowMinutes orders windows by length, the leaderboards last. */
+/** windowMinutes is a sort key; day and all come last. */
 export function windowMinutes(window) {
   if (window === 'day') return 1e6;
   if (window === 'all') return 2e6;

@@ -1,5 +1,5 @@
-// The headline: all likes, how fast they come, and how far behind Kafka this reader is.
-// It asks /v1/stats each second; rates are what has changed since the answer before.
+// Headline: total likes, rates, and the lag behind Kafka. It polls /v1/stats every second;
+// rates are differences between consecutive responses.
 
 import { ApiError, get } from './api.js';
 import { rateChart } from './charts.js';
@@ -7,16 +7,16 @@ import { byId, reducedMotion, setText, whileVisible } from './dom.js';
 import { counted, duration, number, signed } from './format.js';
 
 const every = 1_000; // ms
-const seconds = 180; // what the chart shows
-const meanOf = 3; // rates
-/** A reader that looks each second is up to that far behind when nothing is wrong. */
+const seconds = 180; // range of the chart
+const meanOf = 3; // samples
+/** Above this lag, the reader is catching up. It measures lag once per second. */
 const lateFrom = 3_000; // ms
 
 export class Headline {
   #status;
-  #before = null; // the last answer, and when it came
-  #latest = []; // the last rates, of which the mean is shown
-  #points = []; // { at, events, likes }, a second each; rates null: not known
+  #before = null; // last response and its time
+  #latest = []; // last rates, to average
+  #points = []; // { at, events, likes }, at in s; rates null: unknown
   #chart;
   #total = new Rolling(byId('total'));
 
@@ -49,10 +49,10 @@ export class Headline {
     this.#total.to(stats.likes);
     setText(byId('posts'), number(stats.posts));
     setText(byId('total-note'), stats.likes === 0 && stats.posts === 0
-      ? 'Nothing is counted yet: send the first like below.'
-      : 'Each user counts once for each post, whatever is sent.');
+      ? 'No likes yet: send the first one below.'
+      : 'Each user counts once per post, however many events arrive.');
     this.#showLag(stats);
-    // Another reader may answer, or this one anew, with less in it.
+    // Another reader may respond, or this one after a restart, with fewer events.
     if (!before || stats.events < before.stats.events) return this.#point(null, null);
     const elapsed = (at - before.at) / 1000;
     this.#point((stats.events - before.stats.events) / elapsed, (stats.likes - before.stats.likes) / elapsed);
@@ -62,14 +62,14 @@ export class Headline {
     const waiting = partitions.filter((partition) => !partition.ready).length;
     const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
     this.#status.set('stats', state);
-    setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? 'nothing' : duration(lag));
-    const events = `${counted(behind, 'event')} on the way`;
+    setText(byId('lag'), lag < 0 ? 'unknown' : behind === 0 ? 'none' : duration(lag));
+    const events = `${counted(behind, 'event')} behind`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
-      : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
+      : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all events in Kafka are included' : state) : `${state}: ${events}`);
   }
 
-  /** point adds a second to the chart: the mean of the last few, since events come in batches. */
+  /** point adds a moving average to the chart, because events arrive in batches. */
   #point(eventsRate, likesRate) {
     this.#latest = eventsRate === null ? [] : [...this.#latest, { eventsRate, likesRate }].slice(-meanOf);
     const mean = (key) => (this.#latest.length ? this.#latest.reduce((sum, one) => sum + one[key], 0) / this.#latest.length : null);
@@ -80,19 +80,19 @@ export class Headline {
     setText(byId('events-rate'), eventsNow === null ? '–' : number(eventsNow));
     setText(byId('likes-rate'), likesNow === null ? '–' : signed(likesNow));
     byId('rate-chart').setAttribute('aria-label', likesNow === null
-      ? 'Chart of likes and events a second: nothing is known of this moment'
-      : `Chart of the last three minutes, a second each. Now ${signed(likesNow)} likes and ${number(eventsNow)} events a second`);
+      ? 'Chart of likes and events per second: no current data'
+      : `Chart of likes and events per second, last 3 minutes. Now ${signed(likesNow)} likes and ${number(eventsNow)} events per second`);
   }
 
   #read(index) {
     const point = index === null ? null : this.#points[index];
     setText(byId('rate-readout'), point?.likes == null
-      ? 'The last three minutes: growth of likes, and events taken in, each second'
-      : `${new Date(point.at * 1000).toLocaleTimeString()}: ${signed(point.likes)} likes a second, ${number(point.events)} events a second`);
+      ? 'Last 3 minutes: net likes and events per second'
+      : `${new Date(point.at * 1000).toLocaleTimeString()}: ${signed(point.likes)} likes per second, ${number(point.events)} events per second`);
   }
 }
 
-/** Rolling moves a number to its next value until that is due again. */
+/** Rolling animates a number until its next value is due. */
 class Rolling {
   #element;
   #shown = null;

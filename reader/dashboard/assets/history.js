@@ -1,4 +1,4 @@
-// Likes over time: by hour or day and region, from MySQL by way of the reader.
+// Likes over time, by hour or day and region. The reader queries MySQL for them.
 
 import { ApiError, address, get } from './api.js';
 import { barChart } from './charts.js';
@@ -12,9 +12,9 @@ export class History {
   #region = 'global';
   #interval = 'hour';
   #points = [];
-  #shown = ''; // the question that they answer
+  #shown = ''; // query of #points
   #chart = null;
-  #asked = 0; // answers to earlier questions are passed over
+  #asked = 0; // responses to older requests are ignored
 
   constructor() {
     byId('history-region').addEventListener('change', (event) => {
@@ -30,7 +30,7 @@ export class History {
     whileVisible(() => this.#load(), () => every);
   }
 
-  /** regions that there are rankings of are those that have likes. */
+  /** regions to offer: those with rankings, since they have likes. */
   regions(codes) {
     const all = sortRegions(new Set(['global', this.#region, ...codes]));
     fillSelect(byId('history-region'), all.map((code) => [code, regionName(code)]), this.#region);
@@ -55,7 +55,7 @@ export class History {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (question !== this.#asked) return;
-      // The rest of the page does without MySQL. What was shown of this stays.
+      // Only this part needs MySQL. Data of the same query stays visible.
       byId('history-body').hidden = this.#shown !== address('', query);
       setText(byId('history-note'), `Not available now: ${error.message}`);
     }
@@ -70,14 +70,14 @@ export class History {
     this.#read(null);
     this.#drawTable();
     setText(byId('history-note'), '');
-    byId('history-chart').setAttribute('aria-label', `Bar chart: ${this.#summary()}. The same as a table is below.`);
+    byId('history-chart').setAttribute('aria-label', `Bar chart: ${this.#summary()}. The table below has the same data.`);
   }
 
   #summary() {
     const total = this.#points.reduce((sum, point) => sum + point.likes, 0);
     const many = this.#points.length;
     return `${counted(total, 'like')} in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; `
-      + 'by event time, UTC; withdrawn ones taken back where they were counted';
+      + 'by event time, UTC; withdrawn likes are subtracted where they were counted';
   }
 
   #read(index) {
@@ -92,7 +92,7 @@ export class History {
     return this.#interval === 'day' ? dayOf(date) : `${dayOf(date)}, ${timeOfDay(date)}`;
   }
 
-  /** The newest first; only while it is looked at. */
+  /** Newest first; only while the table is open. */
   #drawTable() {
     if (!byId('history-details').open) return;
     byId('history-rows').replaceChildren(...this.#points.toReversed().map((point) => element('tr', {},

@@ -1,11 +1,11 @@
-// One live stream of the reader: an EventSource that is made anew whenever it is lost.
+// A live stream: an EventSource that is recreated after any error.
 //
-// A browser would reconnect by itself, but not after an answer such as 503 (a reader that
-// starts), and not at a pace of ours. So any error ends the EventSource, and another one
-// goes on from the last id. While nobody looks at the page there is none: a browser has
-// six connections to a host, for all its tabs.
+// A browser reconnects by itself, but not after a response such as 503 (the reader is
+// starting), and without exponential backoff. So any error closes the EventSource, and a
+// new one resumes from the last event id. A hidden page has no stream: with HTTP/1.1, a
+// browser opens only 6 connections per host, across all tabs.
 
-const firstPause = 500; // ms, doubled with each attempt
+const firstPause = 500; // ms, doubles with each attempt
 const longestPause = 4_000;
 
 export class LiveStream {
@@ -21,7 +21,7 @@ export class LiveStream {
 
   /**
    * @param {object} query  of /v1/stream: post_ids, or trending and window
-   * @param {string} event  which events are wanted
+   * @param {string} event  name of the events to receive
    * @param {(data: object, id: string) => void} onData
    * @param {(state: 'live'|'reconnecting'|'closed') => void} onState
    */
@@ -43,7 +43,6 @@ export class LiveStream {
     this.#onState('closed');
   }
 
-  /** follow whether somebody looks. */
   #follow() {
     if (document.hidden) this.#disconnect();
     else this.#connect();
@@ -72,7 +71,7 @@ export class LiveStream {
     source.addEventListener('error', () => {
       this.#disconnect();
       this.#onState('reconnecting');
-      // Between half the pause and all of it: not all pages at once.
+      // Jitter, so that pages don't reconnect all at once.
       const pause = Math.min(longestPause, firstPause * 2 ** this.#attempts++) * (0.5 + Math.random() / 2);
       this.#timer = setTimeout(() => this.#connect(), pause);
     });

@@ -1,5 +1,4 @@
-// A post: its counts, live, and what a user may do with it. Which post is shown stands in
-// the address (#post=42).
+// A post: its live counts and the reaction form. The URL selects the post (#post=42).
 
 import { address } from './api.js';
 import { countChart } from './charts.js';
@@ -10,7 +9,7 @@ import { Reactions } from './reactions.js';
 import { linkTo, route } from './route.js';
 
 const chartSeconds = 180;
-const rateSeconds = 10; // that the change lately looks back
+const rateSeconds = 10; // range of the recent change
 
 export class Post {
   #status;
@@ -18,9 +17,9 @@ export class Post {
   #stream = null;
   #id = '';
   #shown = null; // the counts on the page
-  #epoch = ''; // of the positions they are as of
+  #epoch = ''; // topic epoch of their offset
   #waiting = []; // { partition, offset, resolve }
-  #past = []; // { at, likes }: each change of the last minutes, at in s
+  #past = []; // { at, likes }: changes in the chart's range, at in s
   #chart = null;
   #say = politely(15_000);
   #reactions;
@@ -43,12 +42,12 @@ export class Post {
     this.#follow();
   }
 
-  /** suggest a post, where nobody has asked for one. */
+  /** suggest opens a post unless the user chose one. */
   suggest(id) {
     if (!this.#id && !byId('post-input').value) this.#open(id);
   }
 
-  /** counts that somebody has read elsewhere; older ones than are shown are passed over. */
+  /** take shows counts from any response, unless they are older than those shown. */
   take(counts, epoch = this.#epoch) {
     if (counts.post_id !== this.#id) return;
     const shown = this.#shown;
@@ -61,7 +60,7 @@ export class Post {
     this.#waiting = this.#waiting.filter((place) => !covered(place));
   }
 
-  /** covers resolves with the time (performance.now) at which the counts shown have the event at a place in likes. */
+  /** covers resolves with the time (performance.now) at which the counts shown include the event at offset. */
   covers({ partition, offset }) {
     const asOf = this.#shown?.as_of;
     if (asOf && asOf.partition === partition && asOf.offset > offset) return Promise.resolve(performance.now());
@@ -74,21 +73,21 @@ export class Post {
     byId('post-input').setAttribute('aria-invalid', String(!id));
     if (!id) return;
     location.hash = linkTo({ post: id });
-    if (id !== this.#id) this.#open(id); // the address said so already
+    if (id !== this.#id) this.#open(id); // same URL: no hashchange event
   }
 
-  /** follow the address; true if that opened another post. */
+  /** follow the URL; true if that opened another post. */
   #follow() {
     const { post } = route();
     if (post === undefined) return false;
     const id = parseId(post);
-    setText(byId('post-error'), id ? '' : `The address asks for post “${post.slice(0, 40)}”. ${idHint}`);
+    setText(byId('post-error'), id ? '' : `The URL asks for post “${post.slice(0, 40)}”. ${idHint}`);
     if (!id || id === this.#id) return false;
     this.#open(id);
     return true;
   }
 
-  /** reveal the post to who asked for it, where it is outside of what they see. */
+  /** reveal scrolls to the post if its title is out of view. */
   #reveal() {
     const { top, bottom } = byId('post-title').getBoundingClientRect();
     if (top < 0 || bottom > innerHeight) byId('post-title').scrollIntoView({ behavior: reducedMotion() ? 'auto' : 'smooth' });
@@ -123,7 +122,7 @@ export class Post {
       setText(target, number(count));
       if (was === undefined || was === count) continue;
       target.classList.remove('bump');
-      void target.offsetWidth; // so that the animation starts anew
+      void target.offsetWidth; // a reflow restarts the animation
       target.classList.add('bump');
     }
     this.#past.push({ at: Date.now() / 1000, likes });
@@ -133,18 +132,18 @@ export class Post {
     this.#pass();
   }
 
-  /** pass brings what looks back in time up to now. */
+  /** pass moves the chart and the note to now. */
   #pass() {
     this.#note();
     if (!this.#shown || document.hidden) return;
     const now = Date.now() / 1000;
-    // What happened before is needed as the level to begin with.
+    // Keep one older change: the level at the left edge.
     while (this.#past.length > 1 && this.#past[1].at < now - chartSeconds) this.#past.shift();
     this.#chart ??= countChart(byId('post-chart'), chartSeconds);
     this.#chart.show([[...this.#past.map((p) => p.at), now], [...this.#past.map((p) => p.likes), this.#shown.likes]]);
   }
 
-  /** note says what happened lately, and which place in Kafka the counts are as of. */
+  /** note shows the recent change, and the offset that the counts reflect. */
   #note() {
     if (!this.#shown) return setText(byId('post-note'), this.#id ? 'Waiting for the counts…' : '');
     const { likes, dislikes, as_of: asOf } = this.#shown;
@@ -153,7 +152,7 @@ export class Post {
     const growth = likes - then.likes;
     const place = `as of partition ${asOf.partition}, offset ${asOf.offset}`;
     const none = likes === 0 && dislikes === 0;
-    const lately = none ? 'Nobody has reacted to this post' : `${growth ? signed(growth) : 'No change'} in the last ${rateSeconds} s`;
+    const lately = none ? 'No reactions to this post' : `${growth ? signed(growth) : 'No change'} in the last ${rateSeconds} s`;
     setText(byId('post-note'), `${lately} · ${place}`);
   }
 }

@@ -1,12 +1,11 @@
-// Like, dislike, withdraw: what a user wants goes to the producer, and the page shows its
-// way until the count here has it.
+// Like, dislike, withdraw: sends reactions to the producer, and shows each one's progress until this reader counts it.
 
 import { ApiError, get, react, reactionRequest } from './api.js';
 import { announce, byId, element, setText } from './dom.js';
 import { duration, idHint, parseId } from './format.js';
 
 const userKey = 'kudos.user';
-/** How often the page asks again for an event that this reader does not have in time, some seconds each. */
+/** Attempts to read an event that this reader has not applied yet; each may take several seconds. */
 const patience = 12;
 const standings = { LIKE: 'likes this post', DISLIKE: 'dislikes this post', NONE: 'has no reaction to this post' };
 
@@ -15,10 +14,10 @@ export class Reactions {
   #post; // the Post that shows the counts
   #id = '';
   #user = '';
-  #standing = null; // LIKE, DISLIKE, NONE; null: not known
-  #turn = new AbortController(); // ends what was asked for another post or user
+  #standing = null; // current reaction; null: unknown
+  #turn = new AbortController(); // aborts requests for another post or user
   #busy = false;
-  #repeat = null; // what to send again, with its time
+  #repeat = null; // { wanted, timeMs } of the last failure
 
   constructor(producer, post) {
     this.#producer = producer;
@@ -30,7 +29,7 @@ export class Reactions {
     this.#setUser(remembered() ?? randomUser());
     byId('reactions').addEventListener('submit', (event) => event.preventDefault());
     byId('user-input').addEventListener('change', (event) => this.#changeUser(event.target.value));
-    // At once, not when the field is left for a button, which would move away from under the pointer.
+    // On input, not on blur: clearing the error moves the button that the user is about to click.
     byId('user-input').addEventListener('input', (event) => parseId(event.target.value) && this.#judge(true));
     byId('user-random').addEventListener('click', () => this.#changeUser(randomUser()));
     for (const [button, wanted] of [['like', 'LIKE'], ['dislike', 'DISLIKE'], ['withdraw', 'NONE']]) {
@@ -39,7 +38,6 @@ export class Reactions {
     byId('repeat').addEventListener('click', () => this.#send(this.#repeat.wanted, this.#repeat.timeMs));
   }
 
-  /** open another post. */
   open(id) {
     this.#id = id;
     if (this.#producer) this.#reset();
@@ -53,7 +51,7 @@ export class Reactions {
     this.#reset();
   }
 
-  /** judge what stands in the user's field. */
+  /** validate the user id field. */
   #judge(valid) {
     setText(byId('user-error'), valid ? '' : idHint);
     byId('user-input').setAttribute('aria-invalid', String(!valid));
@@ -65,7 +63,7 @@ export class Reactions {
     try {
       localStorage.setItem(userKey, user);
     } catch {
-      // A browser may forbid it: the user is then another one next time.
+      // Storage may be blocked: the next visit gets another user.
     }
   }
 
@@ -76,16 +74,16 @@ export class Reactions {
     this.#fail('');
     byId('journey').hidden = true;
     this.#stands(null);
-    this.#readStanding(this.#turn.signal).catch((error) => this.#explain(error, 'Whether the user likes it is not known: '));
+    this.#readStanding(this.#turn.signal).catch((error) => this.#explain(error, 'The current reaction is unknown: '));
   }
 
-  /** readStanding asks what the user's reaction is, as of an event if its offset is given. */
+  /** readStanding shows the current reaction. With an offset, the reader waits until it covers that event. */
   async #readStanding(signal, offset) {
     try {
       const { reaction } = await get(`/v1/posts/${this.#id}/likes/${this.#user}`, { min_offset: offset }, { signal });
       this.#stands(reaction);
     } catch (error) {
-      // A reader may keep counts only, which is no failure.
+      // Not a failure: the reader keeps counts only.
       if (error instanceof ApiError && error.status === 404) return setText(byId('standing'), error.message);
       throw error;
     }
@@ -100,7 +98,7 @@ export class Reactions {
 
   async #send(wanted, timeMs) {
     if (this.#busy) return;
-    // Not as the user before: that is not who stands there.
+    // #user is still the previous one, not the one in the field.
     if (byId('user-input').getAttribute('aria-invalid') === 'true') return byId('user-input').focus();
     this.#setBusy(true);
     this.#fail('');
@@ -114,12 +112,12 @@ export class Reactions {
     try {
       const place = await react(this.#producer, this.#id, this.#user, wanted, timeMs);
       if (signal.aborted) return;
-      const known = place.offset >= 0; // rarely Kafka has it and did not say where
+      const known = place.offset >= 0; // rarely Kafka acknowledges without an offset
       const where = known ? `partition ${place.partition}, offset ${place.offset} · ` : '';
       this.#step('kafka', 'done', `${where}${duration(performance.now() - clicked)}`);
       const counted = await this.#counted(place, signal);
       if (signal.aborted) return;
-      const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
+      const nothingNew = before === wanted ? ' Nothing changed: the user already had this reaction.' : '';
       const took = element('strong', {}, duration(counted - clicked));
       this.#step('counted', 'done', ...(known ? [took, ' after the click.'] : ['soon.']), nothingNew);
       announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent}${nothingNew}`);
@@ -130,13 +128,13 @@ export class Reactions {
     }
   }
 
-  /** counted waits until the page shows the event, and returns when that was. */
+  /** counted waits until the page shows the event and returns that time (performance.now). */
   async #counted(place, signal) {
     const offset = place.offset >= 0 ? place.offset : undefined;
     const shown = offset === undefined ? performance.now() : this.#post.covers(place);
     for (let attempt = 1; ; attempt++) {
       try {
-        // The stream tells of changes only; a like that changes nothing is in the counts all the same.
+        // The stream sends changes only, and this event may not change anything.
         await Promise.all([
           get(`/v1/posts/${this.#id}/likes`, { min_offset: offset }, { signal }).then((counts) => this.#post.take(counts)),
           this.#readStanding(signal, offset),
@@ -156,12 +154,12 @@ export class Reactions {
     step.querySelector('.step-text').replaceChildren(...text);
   }
 
-  /** explain an error to the user; wanted is what was to be sent, if it was that. */
+  /** explain shows an error; wanted is the reaction if sending it failed. */
   #explain(error, before, wanted) {
     if (error.name === 'AbortError') return;
     if (!(error instanceof ApiError)) throw error;
-    for (const name of ['kafka', 'counted']) if (byId(`step-${name}`).dataset.state === 'waiting') this.#step(name, 'failed', 'not known');
-    // With its time it keeps its place among the user's actions, however late it is repeated.
+    for (const name of ['kafka', 'counted']) if (byId(`step-${name}`).dataset.state === 'waiting') this.#step(name, 'failed', 'unknown');
+    // With its original time, a late retry cannot override a newer reaction.
     this.#repeat = wanted && { wanted, timeMs: error.problem?.time_ms };
     this.#fail(`${before}${error.message}`);
     byId('repeat').hidden = !error.is('not-acknowledged');
@@ -172,14 +170,14 @@ export class Reactions {
     byId('repeat').hidden = true;
   }
 
-  /** While something is on its way the buttons stay where they are, and keep the focus. */
+  /** setBusy uses aria-disabled because a disabled button loses the focus. */
   #setBusy(busy) {
     this.#busy = busy;
     for (const name of ['like', 'dislike', 'withdraw']) byId(name).setAttribute('aria-disabled', String(busy));
   }
 }
 
-/** behind tells what waiting helps against: a reader that starts or has a lot to catch up with. */
+/** behind reports errors worth a retry: the reader is starting, catching up or overloaded. */
 const behind = (error) => error.problem === null || error.status === 503 || error.status === 429;
 
 function pause(ms, signal) {
@@ -200,7 +198,7 @@ function remembered() {
   }
 }
 
-/** randomUser is one of 2^40, above any that is likely to be used by others here. */
+/** randomUser is between 2^40 and 2^41, to avoid the ids of real users. */
 function randomUser() {
   const [high, low] = crypto.getRandomValues(new Uint32Array(2));
   return ((1n << 40n) + (BigInt(high & 0xff) << 32n) + BigInt(low)).toString();

@@ -1,10 +1,10 @@
-// What the page shows, in its address: #post=42&region=DE&window=1h. So a view can be
-// linked to, and the back button works.
+// The page's state, in the URL: #post=42&region=DE&window=1h. So views can be linked to, and
+// the back button works.
 
-/** route is what the address says now: post, region, window, each possibly missing. */
+/** route is the state in the URL: post, region and window, each optional. */
 export const route = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
-/** linkTo is the address with changes. */
+/** linkTo returns the hash with changes. */
 export function linkTo(changes) {
   const { post, region, window } = { ...route(), ...changes };
   const query = new URLSearchParams();
@@ -12,5 +12,5 @@ export function linkTo(changes) {
   return `#${query}`;
 }
 
-/** replaceRoute changes the address without a step in the history. */
+/** replaceRoute changes the URL without a history entry. */
 export const replaceRoute = (changes) => history.replaceState(null, '', linkTo(changes));

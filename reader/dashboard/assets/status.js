@@ -1,5 +1,4 @@
-// The word at the top: how the page stands with its reader. Each part of the page says
-// how it stands by itself; the worst of it is shown.
+// The status at the top of the page: the worst state that any part reports.
 
 const order = ['not ready', 'reconnecting', 'catching up', 'live'];
 const words = { 'reconnecting': 'reconnecting…', 'connecting': 'connecting…' };
@@ -12,13 +11,13 @@ export class Status {
     this.#element = element;
   }
 
-  /** set what a part says: one of order, or closed. */
+  /** set a part's state: one of order, or closed. */
   set(part, state) {
     if (state === 'closed') this.#parts.delete(part);
     else this.#parts.set(part, state);
     const said = [...this.#parts.values()];
     const shown = order.find((state) => said.includes(state)) ?? 'connecting';
-    if (this.#element.dataset.state === shown) return; // a screen reader is told of changes only
+    if (this.#element.dataset.state === shown) return; // screen readers announce changes only
     this.#element.dataset.state = shown;
     this.#element.textContent = words[shown] ?? shown;
   }

@@ -1,4 +1,4 @@
-// What rises: a ranking, live, of a region and window that the reader has one of.
+// Trending: the live ranking of a region and window.
 
 import { ApiError, address, get } from './api.js';
 import { byId, element, fillSegments, fillSelect, politely, reducedMotion, setText, whileVisible } from './dom.js';
@@ -6,23 +6,23 @@ import { counted, number, regionName, score, timeOfDay, windowMinutes, windowNam
 import { LiveStream } from './live.js';
 import { linkTo, replaceRoute, route } from './route.js';
 
-const listEvery = 30_000; // ms between looks for new regions; sooner while the one wanted is not there
-const changeStays = 12_000; // ms that an arrow is shown
-const few = 10; // places shown at first
+const listEvery = 30_000; // ms between requests for the list; less while the wanted ranking is missing
+const changeStays = 12_000; // ms that a rank change is shown
+const few = 10; // posts shown initially
 
 export class Trending {
   #status;
-  #onList; // told of the regions that have rankings
-  #onLeader; // told of each first place
-  #rankings = []; // { region, window } that there are
-  #wish = { region: 'global', window: '1h' }; // what to show, once there is such a ranking
-  #chosen = null; // { region, window } that is shown
+  #onList; // called with the regions that have rankings
+  #onLeader; // called with each post in first place
+  #rankings = []; // { region, window } available
+  #wish = { region: 'global', window: '1h' }; // shown once it exists
+  #chosen = null; // { region, window } shown
   #stream = null;
   #ranking = null;
   #rows = new Map(); // post id → row
-  #ranks = new Map(); // post id → rank, as shown last
+  #ranks = new Map(); // post id → last rank shown
   #changes = new Map(); // post id → { text, kind, until }
-  #open = ''; // the post that is shown beside
+  #open = ''; // the post in the post panel
   #all = false;
   #say = politely(30_000);
   #leader = '';
@@ -45,7 +45,7 @@ export class Trending {
     whileVisible(() => this.#list(), () => (fulfilled() ? listEvery : 2_000));
   }
 
-  /** mark the post that is shown beside. */
+  /** mark the post in the post panel. */
   mark(post) {
     this.#open = post;
     for (const [id, row] of this.#rows) row.link.setAttribute('aria-current', String(id === post));
@@ -56,7 +56,7 @@ export class Trending {
       const { rankings } = await get('/v1/trending');
       this.#rankings = rankings;
       this.#onList([...new Set(rankings.map((r) => r.region))]);
-      if (!rankings.length) return this.#note('No ranking yet: kudos ranker makes them of likes.');
+      if (!rankings.length) return this.#note('No rankings yet: kudos ranker computes them from likes.');
       this.#choose();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -64,23 +64,23 @@ export class Trending {
     }
   }
 
-  /** follow what the address asks for. */
+  /** follow the URL. */
   #follow() {
     const { region, window } = route();
     this.#wish = { region: region ?? this.#wish.region, window: window ?? this.#wish.window };
     if (this.#rankings.length) this.#choose();
   }
 
-  /** byHand: a person has chosen, so that it belongs into the address. */
+  /** byHand applies a user's choice, which goes into the URL. */
   #byHand(change) {
     this.#wish = { ...this.#chosen, ...change };
     this.#choose();
     this.#wish = this.#chosen;
     replaceRoute(this.#chosen);
-    this.#draw(); // its links keep the address
+    this.#draw(); // its links contain the choice
   }
 
-  /** choose the ranking that is wished for, or else one that is like it. */
+  /** choose the wanted ranking, else another of its region, else any. */
   #choose() {
     const inRegion = this.#rankings.filter((r) => r.region === this.#wish.region);
     const { region, window } = inRegion.find((r) => r.window === this.#wish.window) ?? inRegion[0] ?? this.#rankings[0];
@@ -115,7 +115,7 @@ export class Trending {
     this.#ranking = ranking;
     const until = performance.now() + changeStays;
     for (const { post_id: post, rank, previous_rank: previous } of ranking.posts) {
-      // Against what was shown, which may be some rankings back; the first time what the ranking itself says.
+      // Relative to the ranking shown last, as the stream may skip some; at first relative to previous_rank.
       const before = first ? previous : this.#ranks.get(post) ?? 0;
       if (before !== rank && !(first && before === 0)) this.#changes.set(post, { ...change(before, rank), until });
     }
@@ -139,8 +139,8 @@ export class Trending {
     byId('score-head').hidden = !decay;
     byId('ranking').hidden = !posts.length;
     setText(byId('ranking-caption'), `Posts with the most likes: ${regionName(region)}, ${windowName(window)}`);
-    const end = window === 'day' ? 'likes of today (UTC)' : to ? `to ${timeOfDay(new Date(to))} UTC` : 'all likes that stand';
-    const weight = decay ? `; a like weighs half after ${halfLife}` : '';
+    const end = window === 'day' ? 'likes of today (UTC)' : to ? `to ${timeOfDay(new Date(to))} UTC` : 'all current likes';
+    const weight = decay ? `; the weight of a like halves every ${halfLife}` : '';
     this.#note(posts.length ? `Each user counts once, ${end}${weight}` : 'No likes in this window.');
 
     const most = Math.max(1, ...shown.map((post) => post.likes));
@@ -153,7 +153,7 @@ export class Trending {
     setText(more, this.#all ? `Show the first ${few}` : `Show all ${posts.length}`);
   }
 
-  /** row of a post: made once, then changed. */
+  /** row reuses elements, for focus and animation. */
   #row({ post_id: id, rank, likes, score: points }, most, decay) {
     let row = this.#rows.get(id);
     if (!row) {
@@ -186,7 +186,7 @@ export class Trending {
     row.change.replaceChildren(element('span', { 'aria-hidden': 'true' }, sign), element('span', { class: 'hidden' }, text));
   }
 
-  /** fade takes arrows away that were shown long enough. */
+  /** fade removes expired rank changes. */
   #fade() {
     const now = performance.now();
     for (const [id, { until }] of this.#changes) {
@@ -202,7 +202,7 @@ export class Trending {
   }
 }
 
-/** change in words: where from, where to. */
+/** change of rank; before is 0 if unranked. */
 function change(before, rank) {
   if (before === 0) return { kind: 'new', sign: 'new', text: 'new' };
   const by = Math.abs(before - rank);
@@ -210,20 +210,20 @@ function change(before, rank) {
   return { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
 }
 
-/** sortRegions: all together first, the unknown one last. */
+/** sortRegions: global first, unknown (ZZ) last. */
 export function sortRegions(regions) {
   const place = (code) => (code === 'global' ? 0 : code === 'ZZ' ? 2 : 1);
   return [...regions].sort((a, b) => place(a) - place(b) || regionName(a).localeCompare(regionName(b)));
 }
 
-/** reorder puts rows into a body in their order; those that were there glide to their new places. */
+/** reorder replaces the rows; existing ones glide to their new positions. */
 function reorder(body, rows) {
   const focused = document.activeElement;
   const same = body.children.length === rows.length && rows.every((row, i) => row === body.children[i]);
   if (same) return;
   const tops = new Map([...body.children].map((row) => [row, row.getBoundingClientRect().top]));
   body.replaceChildren(...rows);
-  if (focused && body.contains(focused)) focused.focus({ preventScroll: true }); // moving an element takes its focus
+  if (focused && body.contains(focused)) focused.focus({ preventScroll: true }); // a moved element loses focus
   if (reducedMotion() || !tops.size) return;
   for (const row of rows) {
     const moved = tops.has(row) ? tops.get(row) - row.getBoundingClientRect().top : null;

@@ -24,8 +24,7 @@ import (
 	"kudos/httpserver/tlsfiles"
 )
 
-// collector sends spans to an OpenTelemetry collector by OTLP over HTTP. OpenTelemetry's own client for that,
-// otlptracehttp, imports all of gRPC: 80 packages in every build.
+// collector sends spans by OTLP over HTTP. OpenTelemetry's own client, otlptracehttp, imports all of gRPC: 80 packages.
 type collector struct {
 	url    string
 	header http.Header
@@ -38,12 +37,10 @@ const (
 	collectorTimeout = 10 * time.Second
 	// Retries end with the SDK's context: 30 s after the first attempt, unless the environment sets another timeout.
 	firstRetry, longestRetry = 500 * time.Millisecond, 5 * time.Second
-	// answerBytes bounds what is read of a response, which is logged.
-	answerBytes = 4 << 10
+	answerBytes              = 4 << 10 // bounds what is read of a response, which is logged
 )
 
-// setting returns the value of a standard OTLP variable; the variable for traces takes precedence over that for all
-// signals.
+// setting returns the value of a standard OTLP variable; that for traces takes precedence over that for all signals.
 func setting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
@@ -56,7 +53,7 @@ func newCollector() (*collector, error) {
 	}
 	target, err := url.Parse(c.url)
 	if err != nil || target.Host == "" || target.Scheme != "http" && target.Scheme != "https" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %q is not a URL of http or https", c.url)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %q is not an http or https URL", c.url)
 	}
 	for header := range strings.SplitSeq(setting("HEADERS"), ",") {
 		name, value, found := strings.Cut(header, "=")
@@ -83,7 +80,7 @@ func newCollector() (*collector, error) {
 	if text := setting("TIMEOUT"); text != "" {
 		ms, err := strconv.Atoi(text)
 		if err != nil || ms <= 0 {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT is %q, not milliseconds", text)
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT is %q; it must be a number of milliseconds", text)
 		}
 		timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -143,7 +140,7 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
 		if len(answer) > 0 && err == nil { // a protobuf message with some text
-			otel.Handle(fmt.Errorf("tracing: %s rejected spans or has a warning: %q", c.url, answer))
+			otel.Handle(fmt.Errorf("tracing: %s rejected spans or returned a warning: %q", c.url, answer))
 		}
 		return nil
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

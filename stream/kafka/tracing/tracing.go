@@ -28,9 +28,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampled is the fraction of the traces started here that are kept, unless OTEL_TRACES_SAMPLER is set: ten of 100,000
-// likes a second.
-const sampled = 0.0001
+const sampled = 0.0001 // of traces started here, unless OTEL_TRACES_SAMPLER is set: 10 of 100,000 likes a second
 
 var propagator = propagation.TraceContext{}
 
@@ -44,8 +42,7 @@ func Wanted() bool {
 		set("OTEL_TRACES_EXPORTER")
 }
 
-// Setup exports the traces of this process under the given service name, if Wanted. stop sends what is left, until its
-// context ends.
+// Setup exports this process's traces under the service name, if Wanted. stop sends the rest, until its context ends.
 func Setup(ctx context.Context, service, version string) (stop func(context.Context) error, err error) {
 	if !Wanted() {
 		return func(context.Context) error { return nil }, nil
@@ -82,11 +79,11 @@ func Setup(ctx context.Context, service, version string) (stop func(context.Cont
 func checkEnvironment() error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return fmt.Errorf("tracing: %s is %q; only http/protobuf is there", name, protocol)
+			return fmt.Errorf("tracing: %s is %q; only http/protobuf is supported", name, protocol)
 		}
 	}
 	if exporter := os.Getenv("OTEL_TRACES_EXPORTER"); exporter != "" && exporter != "otlp" {
-		return fmt.Errorf("tracing: OTEL_TRACES_EXPORTER is %q; otlp and none are there", exporter)
+		return fmt.Errorf("tracing: OTEL_TRACES_EXPORTER is %q; otlp and none are supported", exporter)
 	}
 	return nil
 }
@@ -101,8 +98,7 @@ func Handler(h http.Handler, name string) http.Handler {
 	}))
 }
 
-// producing adds the trace to records of sampled requests. kotel's own tracer would add a header to all records.
-type producing struct{ *kotel.Tracer }
+type producing struct{ *kotel.Tracer } // adds the trace to sampled records; kotel's own would add a header to all
 
 // Hooks returns the hooks of the client that publishes the events of requests.
 func Hooks() []kgo.Hook {
@@ -164,8 +160,7 @@ func Begin(parent trace.SpanContext, name string, rec *kgo.Record, began time.Ti
 	return span
 }
 
-// PerBatch bounds how many likes of a batch are traced: writers decide which are sampled, and may sample all.
-const PerBatch = 100
+const PerBatch = 100 // bounds the traced likes of a batch: writers decide which are sampled, and may sample all
 
 // Follow starts a span for each record that is traced.
 func Follow(records []*kgo.Record, step string, began time.Time) (spans []trace.Span) {

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// followedRecord returns a record with a trace of these flags.
 func followedRecord(flags trace.TraceFlags) *kgo.Record {
 	rec := &kgo.Record{Topic: "likes"}
 	GiveTo(rec, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
@@ -28,10 +27,10 @@ func followedRecord(flags trace.TraceFlags) *kgo.Record {
 }
 
 // Whatever headers writers send, the spans of a batch are bounded.
-func TestWritersDoNotDecideHowMuchIsFollowed(t *testing.T) {
+func TestFollowedSetDoesNotDependOnWriters(t *testing.T) {
 	records := []*kgo.Record{{Topic: "likes"}, followedRecord(0),
 		{Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("nonsense")}}}}
-	require.Empty(t, Follow(records, "fold", time.Now()), "nobody asked for these")
+	require.Empty(t, Follow(records, "fold", time.Now()), "none of these is sampled")
 	for range PerBatch + 1 {
 		records = append(records, followedRecord(trace.FlagsSampled))
 	}
@@ -50,7 +49,7 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"nothing", nil, false, ""},
 		{"endpoint", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, true, ""},
-		{"endpoint of traces", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"},
+		{"traces endpoint", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"},
 			true, ""},
 		{"exporter", map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
 		{"no traces", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
@@ -79,7 +78,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// received is a request that the collector got.
 type received struct {
 	path   string
 	header http.Header
@@ -127,7 +125,6 @@ func upload(t *testing.T) error {
 	return err
 }
 
-// clearSettings clears the environment for a test.
 func clearSettings(t *testing.T) {
 	for _, name := range []string{"ENDPOINT", "HEADERS", "COMPRESSION", "TIMEOUT", "CERTIFICATE", "CLIENT_CERTIFICATE",
 		"CLIENT_KEY"} {
@@ -146,7 +143,7 @@ func TestCollectorReadsTheEnvironment(t *testing.T) {
 
 	clearSettings(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL+"/base/")
-	require.Error(t, upload(t), "its certificate is not to be trusted")
+	require.Error(t, upload(t), "its certificate is not trusted")
 	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", ca)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret, tenant = likes")
 	require.NoError(t, upload(t))
@@ -166,7 +163,7 @@ func TestCollectorReadsTheEnvironment(t *testing.T) {
 	require.Equal(t, []string{"fold"}, first.names)
 	require.Equal(t, "/exactly/here", second.path)
 	require.Equal(t, "traces", second.header.Get("Tenant"))
-	require.Empty(t, second.header.Get("Authorization"), "traces have headers of their own")
+	require.Empty(t, second.header.Get("Authorization"), "traces have their own headers")
 	require.Equal(t, "gzip", second.header.Get("Content-Encoding"))
 	require.Equal(t, []string{"fold"}, second.names)
 }
@@ -195,7 +192,7 @@ func TestCollectorRetriesWhileOverloaded(t *testing.T) {
 		warned   string
 	}{
 		{"overloaded once", []int{http.StatusServiceUnavailable, http.StatusOK}, 2, "", "because"},
-		{"refused", []int{http.StatusForbidden}, 1, `403 Forbidden: "because"`, ""},
+		{"rejected", []int{http.StatusForbidden}, 1, `403 Forbidden: "because"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			handler, got := collect(t, c.statuses...)
@@ -218,7 +215,7 @@ func TestCollectorRetriesWhileOverloaded(t *testing.T) {
 	}
 }
 
-func TestCollectorThatIsAwayDelaysNobody(t *testing.T) {
+func TestUnavailableCollectorDelaysNobody(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	clearSettings(t)

@@ -41,22 +41,19 @@ func (m *Memory) Close() {
 	}
 }
 
-// share returns the bytes that one buffer may take.
 func (m *Memory) share() int { return int(m.bytes / uint64(max(1, m.open.Load()))) }
 
 // Buffer is the write buffer of one store. One goroutine at a time calls its methods, except Keys and Read.
 type Buffer struct {
-	memory *Memory
-	seed   maphash.Seed
-	recent *memtable
-	spill  *Spill      // the last one, in progress or on disk; nil: there was none
-	older  []*memtable // earlier spills, the newest first
-	// filter is used once build is done: until then the disk is asked for every key.
-	filter *keyFilter
-	build  *filterBuild
-	read   chan struct{} // closed when build is done
-	// unsealed: something is staged that may not be in the log.
-	unsealed bool
+	memory   *Memory
+	seed     maphash.Seed
+	recent   *memtable
+	spill    *Spill      // the last one, in progress or on disk; nil: there was none
+	older    []*memtable // earlier spills, the newest first
+	filter   *keyFilter  // used once build is done: until then the disk is asked for every key
+	build    *filterBuild
+	read     chan struct{} // closed when build is done
+	unsealed bool          // something is staged that may not be in the log
 
 	// Scratch memory of a lookup: the hashes of the current group of keys, which of them the disk may have (one bit
 	// each), whether a spill is in progress, and the keys to look up on disk.
@@ -68,18 +65,15 @@ type Buffer struct {
 	touched  uint64 // see memtable.touched
 }
 
-// missingKey is a key to look up on disk.
 type missingKey struct {
 	i        int
 	from, to int // in Buffer.keys
 }
 
-// spillsPerShare: a buffer spills when it has filled this part (1/4) of its share. The rest is for the spill in
-// progress and for earlier ones.
+// spillsPerShare: a buffer spills when it fills 1/4 of its share. The rest is for spills in progress and earlier ones.
 const spillsPerShare = 4
 
-// maxSpill bounds a spill, in bytes: the places of a memtable have 32 bits.
-const maxSpill = 1 << 30
+const maxSpill = 1 << 30 // bounds a spill, in bytes: the places of a memtable have 32 bits
 
 // Full reports whether it is time for a Spill.
 func (b *Buffer) Full() bool {
@@ -100,8 +94,8 @@ func (b *Buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 // Stage makes n entries visible to lookups, which must not be spilled before Seal; a nil value deletes.
 func (b *Buffer) Stage(n int, entry func(i int) (key, value []byte)) {
 	b.unsealed = true
-	for from := 0; from < n; from += touchAtATime {
-		to := min(from+touchAtATime, n)
+	for from := 0; from < n; from += touchChunk {
+		to := min(from+touchChunk, n)
 		b.hashes = b.hashes[:0]
 		for i := from; i < to; i++ {
 			key, _ := entry(i)
@@ -179,15 +173,15 @@ func (b *Buffer) Lookup(
 	b.takeFilter()
 	b.missing, b.keys = b.missing[:0], b.keys[:0]
 	for i := range n {
-		if i%touchAtATime == 0 {
+		if i%touchChunk == 0 {
 			b.hashes = b.hashes[:0]
-			for j := i; j < min(i+touchAtATime, n); j++ {
+			for j := i; j < min(i+touchChunk, n); j++ {
 				b.hashes = append(b.hashes, b.hash(key(j)))
 			}
 			b.touch()
 		}
-		k, onDisk := key(i), b.onDisk>>(i%touchAtATime)&1 == 1
-		value, known := b.get(b.hashes[i%touchAtATime], k, onDisk)
+		k, onDisk := key(i), b.onDisk>>(i%touchChunk)&1 == 1
+		value, known := b.get(b.hashes[i%touchChunk], k, onDisk)
 		switch {
 		case value != nil:
 			if err := found(i, value); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// disk is what a buffer spills to in these tests.
 type disk map[string]string
 
 // open returns a buffer in front of the disk, with all of its keys in the filter.
@@ -24,7 +23,6 @@ func (d disk) open(m *Memory) *Buffer {
 	return b
 }
 
-// take writes a spill.
 func (d disk) take(sp *Spill) error {
 	return sp.Sorted(func(key, value []byte) error {
 		if d[string(key)] = string(value); value == nil {
@@ -63,7 +61,7 @@ func (d disk) lookUp(t *testing.T, b *Buffer, keys ...string) (found map[string]
 }
 
 // The filter is used when it is complete; before, the disk is asked for every key.
-func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
+func TestFilterIsUsedOnceComplete(t *testing.T) {
 	m := NewMemory(4 << 10)
 	d := disk{"a": "a", "b": "b"}
 	b := d.open(m)
@@ -80,11 +78,11 @@ func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
 		}
 		return asked
 	}
-	require.Len(t, all(), 2, "being made")
+	require.Len(t, all(), 2, "being built")
 	finish()
-	require.Len(t, all(), 2, "not made")
+	require.Len(t, all(), 2, "the build failed")
 	underWay.ok = true
-	require.Empty(t, all(), "it decides, and this one is empty")
+	require.Empty(t, all(), "the filter decides, and it is empty")
 	b.filter = whole
 	_, asked := d.lookUp(t, b, "x", "a")
 	require.Equal(t, []string{"a"}, asked)
@@ -127,7 +125,7 @@ func TestBuffersShareTheirMemory(t *testing.T) {
 			}
 		}
 		if n == 0 {
-			require.Greater(t, together, bytes/2, "what is on disk stays to be read")
+			require.Greater(t, together, bytes/2, "spilled keys stay readable")
 		}
 		require.LessOrEqual(t, b.recent.held(), bytes/(n+1)/spillsPerShare)
 	}

@@ -16,7 +16,7 @@ type keyFilter struct {
 	keys  atomic.Uint64 // added so far
 
 	mu   sync.Mutex // held to add keys
-	room uint64     // free capacity of the last filter, in keys
+	free uint64     // free capacity of the last filter, in keys
 	next uint64     // capacity of the next filter, in keys
 }
 
@@ -24,11 +24,9 @@ const (
 	minFilterKeys = 1 << 18
 	filterGrowth  = 4
 	maxFilterKeys = 1 << 26
-	// filterError is the rate of false positives: useless lookups on disk.
-	filterError = 0.01
+	filterError   = 0.01 // the rate of false positives: useless lookups on disk
 )
 
-// newKeyFilter returns a filter with capacity for so many keys, which grows when there are more.
 func newKeyFilter(keys uint64) *keyFilter {
 	f := &keyFilter{next: max(keys, minFilterKeys)}
 	f.parts.Store(&[]*blobloom.SyncFilter{})
@@ -69,13 +67,13 @@ func (f *keyFilter) add(hashes []uint64) {
 		if f.mayHave(hash) {
 			continue
 		}
-		if f.room == 0 {
+		if f.free == 0 {
 			part := blobloom.NewSyncOptimized(blobloom.Config{Capacity: f.next, FPRate: filterError})
 			parts := append(slices.Clone(*f.parts.Load()), part)
 			f.parts.Store(&parts)
-			f.room, f.next = f.next, min(filterGrowth*f.next, maxFilterKeys)
+			f.free, f.next = f.next, min(filterGrowth*f.next, maxFilterKeys)
 		}
-		f.room--
+		f.free--
 		added++
 		parts := *f.parts.Load()
 		parts[len(parts)-1].Add(spread(hash))

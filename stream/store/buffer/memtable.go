@@ -11,29 +11,24 @@ import (
 //
 // An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
 type memtable struct {
-	pages  *pages
-	chunks [][]byte
-	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
-	shift  int      // from a hash to its first slot in the index
-	keys   int
-	bytes  int
-	// touched keeps the compiler from removing the reads of touch.
-	touched uint64
+	pages   *pages
+	chunks  [][]byte
+	index   []uint64 // hash<<32 | place + 1, by open addressing; 0: free
+	shift   int      // from a hash to its first slot in the index
+	keys    int
+	bytes   int
+	touched uint64 // keeps the compiler from removing the reads of touch
 }
 
 const minIndex = 1 << 10
 
-// indexBytes is about what the index takes per key.
-const indexBytes = 16
+const indexBytes = 16 // about what the index takes per key
 
-// held returns about how much memory its entries take.
 func (m *memtable) held() int { return m.bytes + indexBytes*m.keys }
 
-// touchAtATime is how many keys are prefetched before the first of them is looked up.
-const touchAtATime = 64
+const touchChunk = 64 // how many keys are prefetched before the first of them is looked up
 
-// touch prefetches the first index slots of the hashes. Lookups one after another would each wait for memory; these
-// reads are independent and overlap.
+// touch prefetches the first index slots of the hashes: independent reads overlap, lookups one by one would each wait.
 func (m *memtable) touch(hashes []uint64) (any uint64) {
 	if m.keys == 0 {
 		return 0
@@ -57,7 +52,6 @@ func (m *memtable) get(hash uint64, key []byte) (value []byte, ok bool) {
 	return value, true
 }
 
-// find returns the slot of a key, or the one where it would go.
 func (m *memtable) find(hash uint64, key []byte) (slot int, ok bool) {
 	mask := len(m.index) - 1
 	for slot = int(uint32(hash) >> m.shift); m.index[slot] != 0; slot = (slot + 1) & mask {
@@ -94,8 +88,7 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
 }
 
-// grow doubles the index. The highest of the hash bits that the index keeps choose the slot, so the new index is filled
-// from one end to the other.
+// grow doubles the index. The index's highest hash bits choose the slot, so it fills from one end to the other.
 func (m *memtable) grow() {
 	old := m.index
 	m.setIndex(max(minIndex, 2*len(old)))
@@ -134,7 +127,6 @@ func (m *memtable) eachHash(each func(hashes []uint64)) {
 	each(hashes)
 }
 
-// add appends an entry.
 func (m *memtable) add(key, value []byte) (place uint32) {
 	size := 2*binary.MaxVarintLen32 + len(key) + len(value)
 	last := len(m.chunks) - 1
@@ -161,7 +153,6 @@ func appendEntry(b, key, value []byte) []byte {
 	return append(append(b, key...), value...)
 }
 
-// cutEntry takes the first entry off b.
 func cutEntry(b []byte) (key, value, rest []byte) {
 	keyLen, n := binary.Uvarint(b)
 	valueLen, k := binary.Uvarint(b[n:])
@@ -173,8 +164,7 @@ func cutEntry(b []byte) (key, value, rest []byte) {
 	return key, value, b
 }
 
-// sorted calls each with all entries in key order. It collects them in memory order: in index order, each one would
-// wait for memory.
+// sorted calls each in key order. It collects all entries in memory order: in index order, each would wait for memory.
 func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
 	s.reset(m.keys + m.keys/8)
 	for i, chunk := range m.chunks {
@@ -191,8 +181,8 @@ func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
 		return bytes.Compare(keyA, keyB)
 	})
 	for i, e := range entries {
-		if i%touchAtATime == 0 {
-			for _, e := range entries[i:min(i+touchAtATime, len(entries))] {
+		if i%touchChunk == 0 {
+			for _, e := range entries[i:min(i+touchChunk, len(entries))] {
 				m.touched ^= uint64(m.chunks[e.place>>chunkBits][e.place&(chunkSize-1)])
 			}
 		}
@@ -233,7 +223,6 @@ func (m *memtable) reset() {
 	m.keys, m.bytes = 0, 0
 }
 
-// close frees its memory.
 func (m *memtable) close() {
 	m.reset()
 	unmapSlots(m.index)

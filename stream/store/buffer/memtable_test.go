@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The same operations on a memtable and on a map, with keys and values of all sizes, often repeated, over several
-// fillings.
+// The same operations on a memtable and a map, with keys and values of any size, often repeated, over several fillings.
 func TestMemtableIsAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seed := maphash.MakeSeed()
@@ -72,7 +71,6 @@ func TestMemtableOfEqualHashes(t *testing.T) {
 	require.False(t, ok)
 }
 
-// An entry may be larger than a chunk.
 func TestMemtableOfGiants(t *testing.T) {
 	m := memtable{pages: &pages{}}
 	defer m.pages.close()
@@ -110,22 +108,21 @@ func TestKeyFilter(t *testing.T) {
 			passed++
 		}
 	}
-	for i := 0; i < 2*n; i += touchAtATime {
+	for i := 0; i < 2*n; i += touchChunk {
 		which := f.mayHaveOf(hashesOf(hash, i))
-		for j := range touchAtATime {
+		for j := range touchChunk {
 			require.Equal(t, f.mayHave(hash(i+j)), which>>j&1 == 1)
 		}
 	}
 	require.NotZero(t, passed, "a Bloom filter of this size lets some pass")
 	require.Less(t, float64(passed)/n, filterError*float64(len(*f.parts.Load())))
-	room := f.room
+	free := f.free
 	f.add(all)
-	require.Equal(t, room, f.room, "what is there takes no more room")
+	require.Equal(t, free, f.free, "existing keys take no more space")
 }
 
-// hashesOf returns the hashes of a group of keys from i on.
 func hashesOf(hash func(int) uint64, i int) (hashes []uint64) {
-	for j := range touchAtATime {
+	for j := range touchChunk {
 		hashes = append(hashes, hash(i+j))
 	}
 	return hashes

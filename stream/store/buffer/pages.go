@@ -5,9 +5,8 @@ import (
 	"unsafe"
 )
 
-// pages is memory for memtables outside the garbage collector, in huge pages where the system has them. With small
-// pages, random lookups wait for the page tables, and the first use of a page costs as much as all that is done with
-// it.
+// pages is memory for memtables outside the garbage collector, in huge pages where available. With small pages, random
+// lookups wait for the page tables, and the first use of a page costs as much as all that is done with it.
 type pages struct {
 	small bool // not worth it: use Go's allocator
 
@@ -17,16 +16,13 @@ type pages struct {
 }
 
 const (
-	chunkBits = 20 // a place is the number of a chunk and an offset in it of so many bits
-	chunkSize = 1 << chunkBits
-	hugePage  = 2 << 20
-	// mappedChunks is how many chunks are mapped at once.
-	mappedChunks = 8
-	// minPaged is the size of the buffers, in bytes, from which on it is worth it.
-	minPaged = 64 << 20
+	chunkBits    = 20 // a place is the number of a chunk and an offset in it of so many bits
+	chunkSize    = 1 << chunkBits
+	hugePage     = 2 << 20
+	mappedChunks = 8        // how many chunks are mapped at once
+	minPaged     = 64 << 20 // the size of the buffers, in bytes, from which on it is worth it
 )
 
-// chunk returns an empty chunk.
 func (p *pages) chunk() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +54,6 @@ func (p *pages) giveBack(chunks [][]byte) {
 	}
 }
 
-// close returns all memory to the system.
 func (p *pages) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +63,6 @@ func (p *pages) close() {
 	p.all, p.free = nil, nil
 }
 
-// mapSlots returns n zeroed slots.
 func mapSlots(n int) []uint64 {
 	if 8*n < hugePage {
 		return make([]uint64, n)
@@ -77,7 +71,6 @@ func mapSlots(n int) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
-// unmapSlots frees what mapSlots returned.
 func unmapSlots(s []uint64) {
 	if 8*len(s) >= hugePage {
 		unmapPages(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 8*len(s)))

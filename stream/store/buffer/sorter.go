@@ -8,19 +8,16 @@ import (
 
 // sorter sorts places by their keys, stably. It keeps its memory for the next sort.
 type sorter struct {
-	// pairs have keys of sortedBytes, like those of pairs. The others are sorted separately: a few of them among a hot
-	// post's pairs would make all bytes differ.
+	// pairs have keys of sortedBytes, as pairs do. The others are few, but would make all bytes of a hot post's differ.
 	pairs, others []sortedEntry
 	spare         []sortedEntry
 	counts        [256]int32
 }
 
-// reset starts a new sort of about so many pairs.
 func (s *sorter) reset(pairs int) {
 	s.pairs, s.others = slices.Grow(s.pairs[:0], pairs), s.others[:0]
 }
 
-// add adds a key and its place.
 func (s *sorter) add(key []byte, place uint32) {
 	if len(key) == sortedBytes {
 		s.pairs = append(s.pairs, newSortedEntry(key, place))
@@ -62,8 +59,7 @@ func (s *sorter) sort(compare func(a, b uint32) int) []sortedEntry {
 	return s.merge(compare)
 }
 
-// order is a radix sort by the beginnings of the keys, from the last byte to the first. It skips bytes that do not
-// differ: of a hot post's pairs only a few do.
+// order is a radix sort by the keys' beginnings, last byte first. It skips equal bytes: most, in a hot post's pairs.
 func (s *sorter) order(entries []sortedEntry, compare func(a, b uint32) int) {
 	if len(entries) == 0 {
 		return
@@ -86,7 +82,6 @@ func (s *sorter) order(entries []sortedEntry, compare func(a, b uint32) int) {
 	sortEqual(entries, compare)
 }
 
-// merge merges pairs and others.
 func (s *sorter) merge(compare func(a, b uint32) int) []sortedEntry {
 	pairs, others := s.pairs, s.others
 	all := s.spare[:0]
@@ -102,7 +97,6 @@ func (s *sorter) merge(compare func(a, b uint32) int) []sortedEntry {
 	return append(append(all, pairs...), others...)
 }
 
-// distribute sorts by byte i.
 func (s *sorter) distribute(to, from []sortedEntry, i int) {
 	next := &s.counts
 	clear(next[:])
@@ -121,7 +115,6 @@ func (s *sorter) distribute(to, from []sortedEntry, i int) {
 	}
 }
 
-// sortEqual sorts entries with equal beginnings by the rest of their keys.
 func sortEqual(entries []sortedEntry, compare func(a, b uint32) int) {
 	for from := 0; from < len(entries); {
 		to := from + 1

@@ -22,8 +22,7 @@ func (sp *Spill) Sorted(each func(key, value []byte) error) error {
 	return sp.entries.sorted(&sp.memory.sorter, each)
 }
 
-// Spill calls write, concurrently, to bring the buffer's content to disk. The previous spill must be there already
-// (Settle).
+// Spill calls write, concurrently, to bring the buffer's content to disk. The previous spill must be there (Settle).
 func (b *Buffer) Spill(write func(*Spill) error) {
 	if b.spill != nil {
 		b.older = slices.Insert(b.older, 0, b.spill.entries)
@@ -40,11 +39,11 @@ func (b *Buffer) Spill(write func(*Spill) error) {
 
 // vacate drops spilled tables beyond the share, the oldest first, and returns an empty table.
 func (b *Buffer) vacate() *memtable {
-	room := b.memory.share() - b.memory.share()/spillsPerShare - b.spill.entries.held()
+	free := b.memory.share() - b.memory.share()/spillsPerShare - b.spill.entries.held()
 	var empty *memtable
 	kept := 0
 	for _, m := range b.older {
-		if room -= m.held(); room >= 0 {
+		if free -= m.held(); free >= 0 {
 			kept++
 			continue
 		}
@@ -86,15 +85,13 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// filterBuild reads the keys on disk into a filter, concurrently: after a start, this takes a second for some million
-// keys.
+// filterBuild reads the keys on disk into a filter, concurrently: a second for some million keys, after a start.
 type filterBuild struct {
 	stop, done chan struct{}
 	ok         bool // valid after done: all keys are in it
 }
 
-// Open returns the buffer of a store that has about n keys on disk. read reads them, concurrently: it calls each with
-// every key, as long as that returns true.
+// Open returns a buffer of a store with about n keys on disk. read calls each, concurrently, while that returns true.
 func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Buffer {
 	build := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
 	b := &Buffer{memory: m, seed: maphash.MakeSeed(), recent: &memtable{pages: &m.pages}, filter: newKeyFilter(n),
@@ -117,7 +114,6 @@ func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Bu
 	return b
 }
 
-// takeFilter starts to use the filter once it is complete.
 func (b *Buffer) takeFilter() {
 	if b.build != nil && isClosed(b.build.done) && b.build.ok {
 		b.build = nil

@@ -37,8 +37,7 @@ var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 })
 
-// CompressBound returns the largest compressed size of size bytes: 3 bytes more for each block of 128 KiB, and the
-// frame's header and checksum.
+// CompressBound is the largest compressed size: 3 bytes more for each block of 128 KiB, and the header and checksum.
 func CompressBound(size int) int { return size + size>>8 + 64 }
 
 // CompressLevel compresses src into the memory of dst, which must have CompressBound(len(src)) bytes.

@@ -5,26 +5,26 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * The command line, as the harness gives it to every contender.
+ * The command line, which is the same for every contender in the benchmark.
  *
  * @param brokers    {@code HOST:PORT[,…]}
- * @param dataSource where MySQL is
+ * @param dataSource the MySQL database
  * @param stateDir   the directory for the RocksDB stores
- * @param overrides  settings of Kafka Streams that replace those of {@link Settings}, to compare them; an empty value
- *                   stands for Kafka's default
+ * @param overrides  settings of Kafka Streams that override those of {@link Settings}, to compare them; an empty value
+ *                   selects Kafka's default
  */
 record Arguments(String brokers, DataSourceName dataSource, Path stateDir, Map<String, String> overrides) {
     static final String USAGE = "usage: java @java.options -jar streams.jar --brokers HOST:PORT[,...] --mysql-dsn DSN"
             + " --state-dir DIR [--set NAME=VALUE ...]";
 
-    /** What is wrong with the command line. */
+    /** An invalid command line. */
     static final class UsageException extends IllegalArgumentException {
         UsageException(String message) {
             super(message + "\n" + USAGE);
         }
     }
 
-    /** Takes {@code --name value} and {@code --name=value}. {@code --redis} is for another peer, and passed over. */
+    /** Accepts {@code --name value} and {@code --name=value}. {@code --redis} is for another peer and ignored. */
     static Arguments parse(String... args) {
         Map<String, String> given = new HashMap<>();
         Map<String, String> overrides = new HashMap<>();
@@ -45,11 +45,11 @@ record Arguments(String brokers, DataSourceName dataSource, Path stateDir, Map<S
                 case "--set" -> {
                     int split = value.indexOf('=');
                     if (split <= 0) {
-                        throw new UsageException("--set " + value + ": give NAME=VALUE");
+                        throw new UsageException("--set " + value + ": use NAME=VALUE");
                     }
                     overrides.put(value.substring(0, split), value.substring(split + 1));
                 }
-                default -> throw new UsageException("what is " + name + "?");
+                default -> throw new UsageException("unknown flag " + name);
             }
         }
         for (String needed : new String[] {"--brokers", "--mysql-dsn", "--state-dir"}) {

@@ -5,8 +5,8 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
 /**
- * The count of a post, and up to where in the source partition it was counted: every event of the partition below
- * {@code next} is in the counts once the transaction that wrote this is committed.
+ * The count of a post, and the position in the source partition that it reflects: once the transaction that wrote this
+ * is committed, the counts include every event of the partition below {@code next}.
  */
 record CountAt(long count, long next) {
     /** The key of a partition's progress: no post has this id. */

@@ -5,8 +5,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Where MySQL is. Comes as Go's driver writes it, {@code user:password@tcp(host:port)/database?…}; the parameters are
- * that driver's own and are passed over.
+ * The address of MySQL, in the format of Go's driver: {@code user:password@tcp(host:port)/database?…}. The parameters
+ * are specific to that driver and ignored.
  */
 record DataSourceName(String user, String password, String address, String database) {
     private static final Pattern GO = Pattern.compile(
@@ -14,8 +14,8 @@ record DataSourceName(String user, String password, String address, String datab
 
     static DataSourceName parse(String dsn) {
         Matcher m = GO.matcher(dsn);
-        if (!m.matches()) { // without the text, in which a password may stand
-            throw new IllegalArgumentException("give it as user:password@tcp(host:port)/database");
+        if (!m.matches()) { // without the text, which may contain a password
+            throw new IllegalArgumentException("must be user:password@tcp(host:port)/database");
         }
         return new DataSourceName(orEmpty(m.group("user")), orEmpty(m.group("password")), m.group("address"), m.group("database"));
     }

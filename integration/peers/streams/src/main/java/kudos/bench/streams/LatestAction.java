@@ -8,20 +8,20 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * Keeps the latest action of each (post, user) and the count of each post. An event of a partition follows those before
- * it in time, so the last in the log is the latest.
+ * Keeps the latest action of each (post, user) and the count of each post. The events of a partition are in order of
+ * time, so the last in the log is the latest.
  *
  * <p>It forwards nothing: the changelog of the count store is the output. The store's cache holds the newest count of
- * each post and writes it once at the commit, in the transaction that also has the pairs and the consumed offset.
+ * each post and writes it once per commit, in the transaction that also has the pairs and the consumed offset.
  *
- * <p>Each event writes to the count store, so that each transaction tells how far it goes: one that changes a count
- * writes that, with the offset; one that changes nothing writes the offset alone.
+ * <p>Each event writes to the count store, so that each transaction records the offset up to which it counts: an event
+ * that changes a count writes the count and the offset, any other only the offset.
  */
 final class LatestAction implements Processor<byte[], LikeEvent, Void, Void> {
     static final String PAIRS = "pairs";
     static final String COUNTS = "counts";
 
-    // Values of the pair store. "Not liked" is kept, too, as what the latest action was.
+    // Values of the pair store. "Not liked" is also stored, as the latest action.
     private static final byte[] NOT_LIKED = {0};
     private static final byte[] LIKED = {1};
 

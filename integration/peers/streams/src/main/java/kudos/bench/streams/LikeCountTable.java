@@ -10,7 +10,7 @@ import java.util.Map;
 
 /** The table {@code like_count}: the sink's one connection to MySQL. */
 final class LikeCountTable implements AutoCloseable {
-    /** Some 60 KB a statement. */
+    /** Some 60 KB per statement. */
     private static final int ROWS_PER_STATEMENT = 2_000;
 
     private final Connection connection;
@@ -19,7 +19,7 @@ final class LikeCountTable implements AutoCloseable {
         this.connection = connection;
     }
 
-    /** Connects, and makes the table if it is not there. */
+    /** Connects, and creates the table if it is missing. */
     static LikeCountTable open(DataSourceName source) throws SQLException {
         Connection connection = DriverManager.getConnection(source.url(), source.credentials());
         try (Statement statement = connection.createStatement()) {

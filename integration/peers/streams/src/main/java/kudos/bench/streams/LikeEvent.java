@@ -7,10 +7,10 @@ import org.apache.kafka.common.errors.SerializationException;
 import org.apache.kafka.common.serialization.Deserializer;
 
 /**
- * What counts of a {@code kudos.v1.LikeEvent}. Ids are unsigned.
+ * The fields of a {@code kudos.v1.LikeEvent} that counting needs. Ids are unsigned.
  *
- * @param postId 0: the record's key has it
- * @param liked  the action is LIKE, and none of those that withdraw one
+ * @param postId 0: it is in the record's key
+ * @param liked  the action is LIKE, not one that withdraws a like
  */
 record LikeEvent(long postId, long userId, boolean liked) {
     // The fields and one value of schema/proto/kudos/v1/likes.proto.
@@ -20,8 +20,8 @@ record LikeEvent(long postId, long userId, boolean liked) {
     private static final int LIKE = 1;
 
     /**
-     * Reads the three fields straight from the bytes: a generated message would cost an object with all of them, and the
-     * region, for each event.
+     * Reads the three fields directly from the bytes: a generated message would allocate an object with all fields, and
+     * the region, for each event.
      */
     static final class Decoder implements Deserializer<LikeEvent> {
         @Override

@@ -16,8 +16,8 @@ final class LikesTopology {
     private LikesTopology() { }
 
     static Topology build() {
-        // Both stores are topics, too, from which they are made again on another machine. Pairs are rarely touched twice
-        // within a commit interval, so a cache would only cost; a popular post's count is, at each event.
+        // Both stores have changelog topics, from which they can be restored on another machine. A pair is rarely changed
+        // twice within a commit interval, so a cache would only add cost; a popular post's count changes at each event.
         var pairs = Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(LatestAction.PAIRS), Serdes.ByteArray(), Serdes.ByteArray())
                 .withLoggingEnabled(Map.of())
                 .withCachingDisabled();

@@ -14,15 +14,15 @@ import sun.misc.Signal;
 public final class Main {
     private static final Logger LOG = LoggerFactory.getLogger(Main.class);
 
-    /** Together with the compaction after them, below the 10 s that the harness gives a contender to end. */
+    /** Together with the compaction that follows, below the 10 s that the harness allows a contender for shutdown. */
     private static final Duration CLOSE_STREAMS = Duration.ofSeconds(4);
     private static final Duration FINISH_SINK = Duration.ofSeconds(2);
 
     private final Arguments arguments;
     private final Report report = new Report(System.out);
-    /** At zero when the process is to end. */
+    /** Zero when the process must end. */
     private final CountDownLatch end = new CountDownLatch(1);
-    /** At zero when all tasks run, or none ever will. */
+    /** Zero when all tasks run, or never will. */
     private final CountDownLatch ready = new CountDownLatch(1);
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
 
@@ -57,7 +57,7 @@ public final class Main {
         report.state(size.bytes(), size.pairs());
     }
 
-    /** Runs Streams and, beside it, the sink; returns when both have ended. */
+    /** Runs Streams and the sink concurrently; returns when both have ended. */
     private void count(LikeCountTable table) throws InterruptedException {
         KafkaStreams streams = new KafkaStreams(LikesTopology.build(), Settings.streams(arguments));
         streams.setUncaughtExceptionHandler(e -> {
@@ -73,7 +73,7 @@ public final class Main {
         });
         report.firstPoll();
         streams.start();
-        // Only then is the changelog there. Bounded by Streams itself: task.timeout.ms, and a source topic that is missing.
+        // The changelog exists only then. Streams bounds the wait: by task.timeout.ms, and it stops if a source topic is missing.
         ready.await();
         Sink sink = null;
         Thread sinkThread = null;

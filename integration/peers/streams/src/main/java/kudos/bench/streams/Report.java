@@ -11,17 +11,17 @@ final class Report {
         this.out = out;
     }
 
-    /** Kafka is about to be asked for records. */
+    /** The first poll is about to start. */
     void firstPoll() {
         line("{\"event\":\"first_poll\",\"time_unix_ns\":" + now() + "}");
     }
 
-    /** MySQL has committed; {@code events} of the topic are in its counts. */
+    /** MySQL has committed counts that include {@code events} events of the topic. */
     void committed(long events) {
         line("{\"event\":\"committed\",\"events\":" + events + ",\"time_unix_ns\":" + now() + "}");
     }
 
-    /** What the state for deduplication takes on disk. */
+    /** The size on disk of the state for deduplication. */
     void state(long bytes, long pairs) {
         line("{\"event\":\"state\",\"bytes\":" + bytes + ",\"pairs\":" + pairs + "}");
     }

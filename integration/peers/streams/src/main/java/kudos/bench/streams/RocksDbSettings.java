@@ -11,11 +11,11 @@ import org.rocksdb.LRUCache;
 import org.rocksdb.Options;
 
 /**
- * RocksDB for the two stores of each task, on top of what Streams sets: universal compaction, 16 MiB memtables, no WAL, no
- * compression.
+ * RocksDB settings for the two stores of each task, in addition to those of Streams: universal compaction, 16 MiB
+ * memtables, no WAL, no compression.
  */
 public final class RocksDbSettings implements RocksDBConfigSetter {
-    /** One for all stores of the process, as the documentation of Streams has it: 50 MB each would be unbounded. */
+    /** Shared by all stores of the process, as the Streams documentation advises: 50 MB for each would be unbounded. */
     private static final Cache BLOCK_CACHE = new LRUCache(128L << 20);
 
     private Filter filter;
@@ -26,10 +26,10 @@ public final class RocksDbSettings implements RocksDBConfigSetter {
         table.setBlockCache(BLOCK_CACHE);
         filter = new BloomFilter(10);
         table.setFilterPolicy(filter);
-        // Look-ups are of whole keys only.
+        // All lookups are by whole keys.
         table.setDataBlockIndexType(DataBlockIndexType.kDataBlockBinaryAndHash);
         options.setTableFormatConfig(table);
-        // Streams leaves the filters of the last level out, for stores where keys are mostly found. Most pairs are new.
+        // Streams omits the filters of the last level, for stores in which most keys are found. Here most pairs are new.
         options.setOptimizeFiltersForHits(false);
         options.setMemtableWholeKeyFiltering(true);
         options.setMemtablePrefixBloomSizeRatio(0.05);

@@ -9,9 +9,9 @@ import org.apache.kafka.common.serialization.LongDeserializer;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 
-/** All settings of Kafka Streams and of the sink's consumer. What each gave: README.md. */
+/** All settings of Kafka Streams and of the sink's consumer. README.md has the effect of each. */
 final class Settings {
-    /** Names the consumer group, the transactions, the changelogs and the folder of the state. */
+    /** Names the consumer group, the transactions, the changelogs and the state directory. */
     static final String APPLICATION = "kudos-streams";
 
     private Settings() { }
@@ -52,7 +52,7 @@ final class Settings {
                 ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed",
                 ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest",
                 ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false,
-                // One poll is one transaction in MySQL: the slower it is, the larger the next.
+                // One poll is one MySQL transaction: the slower it is, the larger the next.
                 ConsumerConfig.MAX_POLL_RECORDS_CONFIG, 50_000,
                 ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, 4 << 20,
                 ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, LongDeserializer.class,

@@ -13,9 +13,9 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Brings the counts to MySQL: poll → newest count of each post → one transaction in MySQL → report. It reads only what is
- * committed in Kafka. Counts are absolute and those of a post are in one partition, so reading some of them again, after
- * a crash between MySQL's commit and Kafka's, ends with the same table.
+ * Writes the counts to MySQL: poll → newest count of each post → one MySQL transaction → report. It reads only committed
+ * records. Counts are absolute and a post's are in one partition, so after a crash between the commits in MySQL and
+ * Kafka, reading some of them again results in the same table.
  */
 final class Sink implements Runnable {
     private static final Duration POLL = Duration.ofMillis(50);
@@ -32,7 +32,7 @@ final class Sink implements Runnable {
         this.report = report;
     }
 
-    /** Nothing more will be committed: run returns when all of it is in MySQL. */
+    /** Nothing more will be committed to Kafka: run returns when everything is in MySQL. */
     void finish() {
         finishing = true;
     }
@@ -85,7 +85,7 @@ final class Sink implements Runnable {
         }
     }
 
-    /** Where to go on, with what is covered up to there. */
+    /** The positions to resume from, with the events covered there. */
     private Map<TopicPartition, OffsetAndMetadata> positions(KafkaConsumer<Long, byte[]> consumer) {
         return consumer.assignment().stream().collect(Collectors.toMap(p -> p,
                 p -> new OffsetAndMetadata(consumer.position(p), Long.toString(coverage.covered(p.partition())))));

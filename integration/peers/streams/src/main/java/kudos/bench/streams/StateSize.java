@@ -16,7 +16,7 @@ import org.rocksdb.RocksDB;
 import org.rocksdb.RocksDBException;
 
 /**
- * What the pair stores take on disk when they are compacted, and how many pairs are in them. Streams must be closed.
+ * The size on disk of the compacted pair stores, and their number of pairs. Streams must be closed.
  */
 record StateSize(long bytes, long pairs) {
     static StateSize compactAndMeasure(Path application) throws IOException {
@@ -40,7 +40,7 @@ record StateSize(long bytes, long pairs) {
         }
     }
 
-    /** Leaves one run of files and returns how many keys are in it: then RocksDB's estimate is exact. */
+    /** Compacts the store to one sorted run, for which RocksDB's estimate is exact, and returns the number of keys. */
     private static long compact(Path store) throws RocksDBException {
         RocksDbSettings settings = new RocksDbSettings();
         List<ColumnFamilyHandle> handles = new ArrayList<>();
@@ -63,8 +63,8 @@ record StateSize(long bytes, long pairs) {
         }
     }
 
-    private static long sizeOf(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
+    private static long sizeOf(Path directory) throws IOException {
+        try (Stream<Path> files = Files.list(directory)) {
             return files.mapToLong(file -> file.toFile().length()).sum();
         }
     }

@@ -23,10 +23,10 @@ class ArgumentsTest {
     void saysWhatIsWrong() {
         for (var c : Map.of(
                 "--brokers is missing", List.of("--mysql-dsn", "tcp(a:1)/b", "--state-dir", "c"),
-                "what is --borkers?", List.of("--borkers", "a:1"),
+                "unknown flag --borkers", List.of("--borkers", "a:1"),
                 "--state-dir needs a value", List.of("--state-dir"),
                 "user:password@tcp(host:port)/database", List.of("--brokers", "a:1", "--mysql-dsn", "mysql://secret@a/b", "--state-dir", "c"),
-                "give NAME=VALUE", List.of("--set", "x")).entrySet()) {
+                "use NAME=VALUE", List.of("--set", "x")).entrySet()) {
             var e = assertThrows(Arguments.UsageException.class, () -> Arguments.parse(c.getValue().toArray(String[]::new)));
             assertTrue(e.getMessage().contains(c.getKey()), e.getMessage());
             assertTrue(!e.getMessage().contains("secret"), e.getMessage());

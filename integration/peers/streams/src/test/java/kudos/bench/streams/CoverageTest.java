@@ -10,9 +10,9 @@ class CoverageTest {
     @Test
     void nothingIsCoveredBeforeTheWholeTransactionIsRead() {
         coverage.seen(0, 100);
-        coverage.read(0, 5, 10); // the transaction may go on to offset 10 of the changelog
+        coverage.read(0, 5, 10); // the transaction may extend to offset 10 of the changelog
         assertEquals(0, coverage.events());
-        coverage.read(0, 9, 30); // what was committed since does not put it off
+        coverage.read(0, 9, 30); // later commits do not delay it
         assertEquals(0, coverage.events());
         coverage.read(0, 10, 30);
         assertEquals(100, coverage.events());

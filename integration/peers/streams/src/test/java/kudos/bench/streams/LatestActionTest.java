@@ -25,7 +25,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The topology on the test driver, with the settings and the RocksDB stores of the real process. */
+/** Tests the topology on the test driver, with the settings and RocksDB stores of the real process. */
 class LatestActionTest {
     private static final int LIKE = 1;
     private static final int UNLIKE = 2;
@@ -123,7 +123,7 @@ class LatestActionTest {
         send(7, 1, LIKE);
         send(8, 1, LIKE);
         send(7, 2, LIKE);
-        send(7, 2, LIKE); // changes nothing, and still is progress
+        send(7, 2, LIKE); // changes nothing, but is still progress
         var changelog = driver.createOutputTopic(Settings.countsTopic(), new LongDeserializer(), CountAt.serde().deserializer());
         Map<Long, CountAt> newest = new HashMap<>();
         for (KeyValue<Long, CountAt> record : changelog.readKeyValuesToList()) {
@@ -145,7 +145,7 @@ class LatestActionTest {
         return driver.<Long, CountAt>getKeyValueStore(LatestAction.COUNTS).get(post).count();
     }
 
-    /** As Go's schema.AppendEvent writes it: fields in order, zeros left out. */
+    /** Encodes like Go's schema.AppendEvent: fields in order, zeros omitted. */
     private static byte[] event(long post, long user, int action) {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         CodedOutputStream out = CodedOutputStream.newInstance(bytes);

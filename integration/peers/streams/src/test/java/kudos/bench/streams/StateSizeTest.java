@@ -31,10 +31,10 @@ class StateSizeTest {
 
         assertEquals(2 * PAIRS, size.pairs());
         double bytes = (double) size.bytes() / size.pairs();
-        assertTrue(bytes > 8 && bytes < 40, "bytes a pair: " + bytes);
+        assertTrue(bytes > 8 && bytes < 40, "bytes per pair: " + bytes);
     }
 
-    /** Two column families, as Streams makes them, and three overlapping files of the same pairs. */
+    /** Creates two column families, like Streams, and three overlapping files of the same pairs. */
     private static void fill(Path store, int task) throws Exception {
         Files.createDirectories(store);
         List<ColumnFamilyHandle> handles = new ArrayList<>();

@@ -7,8 +7,8 @@ import (
 	"kudos/schema"
 )
 
-// homes tracks the partition layout, which progress records name.
-type homes struct {
+// owners tracks the partition layout, which progress records name.
+type owners struct {
 	present atomic.Pointer[presentLayout] // nil: no progress record yet
 
 	mu    sync.Mutex
@@ -18,19 +18,18 @@ type homes struct {
 // presentLayout is the newest layout that any partition has named.
 type presentLayout struct {
 	schema.Layout
-	// moving means that not all partitions have reported that everything is in its owning partition. A reaction may
-	// then be in any of them.
-	moving bool
+	// migrating: not all partitions have reported that everything is where it belongs. A reaction may be in any then.
+	migrating bool
 }
 
 // sameLayout reports whether two progress records have the same layout and the same state of migrating to it.
 func sameLayout(a, b *schema.Progress) bool {
-	return a.Layouts == b.Layouts && a.Moving == b.Moving &&
+	return a.Layouts == b.Layouts && a.Migrating == b.Migrating &&
 		a.Partitions == b.Partitions && a.UserBuckets == b.UserBuckets
 }
 
 // tell takes a partition's progress record, after each of its transactions.
-func (h *homes) tell(partition int32, p *schema.Progress) {
+func (h *owners) tell(partition int32, p *schema.Progress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if last := h.heard[partition]; last != nil && sameLayout(last, p) {
@@ -49,19 +48,19 @@ func (h *homes) tell(partition int32, p *schema.Progress) {
 	}
 	present := &presentLayout{Layout: newest.Layout()}
 	for _, other := range h.heard {
-		present.moving = present.moving || other.Moving || other.Layouts != newest.Layouts
+		present.migrating = present.migrating || other.Migrating || other.Layouts != newest.Layouts
 	}
 	h.present.Store(present)
 }
 
 // append appends the partitions, of n, that may have a post's reactions, in order: one, unless the post has user
 // buckets or the layout is migrating.
-func (h *homes) append(to []int32, post uint64, n int32) []int32 {
+func (h *owners) append(to []int32, post uint64, n int32) []int32 {
 	present := h.present.Load()
 	switch {
 	case present == nil:
 		return append(to, schema.PartitionFor(post, n))
-	case present.moving:
+	case present.migrating:
 		for p := range n {
 			to = append(to, p)
 		}
@@ -69,13 +68,13 @@ func (h *homes) append(to []int32, post uint64, n int32) []int32 {
 	case present.Buckets(post) == 1:
 		return append(to, schema.PartitionFor(post, present.Partitions))
 	}
-	return append(to, present.Homes(post)...)
+	return append(to, present.PartitionsOf(post)...)
 }
 
 // ofUser returns the partitions that may have a user's reaction to a post.
-func (h *homes) ofUser(post, user uint64, n int32) []int32 {
-	if present := h.present.Load(); present != nil && !present.moving {
-		return []int32{present.Home(post, user)}
+func (h *owners) ofUser(post, user uint64, n int32) []int32 {
+	if present := h.present.Load(); present != nil && !present.migrating {
+		return []int32{present.PartitionOf(post, user)}
 	}
 	return h.append(nil, post, n)
 }

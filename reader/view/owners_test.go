@@ -18,10 +18,11 @@ type layoutLog struct {
 
 // commit writes a transaction of a partition that ends with a progress record with a layout.
 func (g *layoutLog) commit(
-	p int32, layouts uint32, buckets schema.UserBuckets, moving bool, records ...*kgo.Record,
+	p int32, layouts uint32, buckets schema.UserBuckets, migrating bool, records ...*kgo.Record,
 ) wire.Position {
 	g.next[p]++
-	progress := schema.Progress{NextOffset: 1000 + g.next[p], Layouts: layouts, UserBuckets: buckets, Moving: moving}
+	next := 1000 + g.next[p]
+	progress := schema.Progress{NextOffset: next, Layouts: layouts, UserBuckets: buckets, Migrating: migrating}
 	return g.fold.commit(p, progress, records...)
 }
 
@@ -38,31 +39,31 @@ func liked(post, user uint64) *kgo.Record {
 		Value: schema.AppendPair(nil, &schema.Pair{Reaction: schema.Liked, SinceMs: int64(user)})}
 }
 
-// TestASharedPost checks that the counts of a post with user buckets are the sum over its partitions, that its likers
-// are all of them in order, and that a user's reaction is in the bucket's partition.
-func TestASharedPost(t *testing.T) {
+// TestPostWithUserBuckets checks that the counts of a post with user buckets are the sum over its partitions, that its
+// likers are all of them in order, and that a user's reaction is in the bucket's partition.
+func TestPostWithUserBuckets(t *testing.T) {
 	const post, fans = 7, 200
 	g := &layoutLog{fold: newFold(t, 11, 0)}
 	layout, err := schema.NewLayout(partitions, "7:64")
 	require.NoError(t, err)
-	homes := layout.Homes(post)
-	require.Len(t, homes, partitions)
+	owners := layout.PartitionsOf(post)
+	require.Len(t, owners, partitions)
 
 	records := map[int32][]*kgo.Record{}
 	likes := map[int32]int64{}
 	for user := uint64(1); user <= fans; user++ {
-		p := layout.Home(post, user)
+		p := layout.PartitionOf(post, user)
 		likes[p]++
 		records[p] = append(records[p], liked(post, user))
 	}
 	dir := t.TempDir()
 	l, stop := g.follow(dir)
-	for _, p := range homes {
+	for _, p := range owners {
 		wait(t, l, g.commit(p, 0, layout.UserBuckets(), false, append(records[p], counts(post, likes[p]))...))
 	}
-	got, err := l.Homes(post)
+	got, err := l.PartitionsOf(post)
 	require.NoError(t, err)
-	require.Equal(t, homes, got)
+	require.Equal(t, owners, got)
 
 	for _, asked := range [][]uint64{{post}, {1, post, post}} {
 		have, asOf, err := l.Counts(asked)
@@ -81,50 +82,49 @@ func TestASharedPost(t *testing.T) {
 		reaction, asOf, err := l.Reaction(post, user)
 		require.NoError(t, err)
 		require.Equal(t, user <= fans, reaction.Reaction == schema.Liked)
-		require.Equal(t, layout.Home(post, user), asOf.Partition)
+		require.Equal(t, layout.PartitionOf(post, user), asOf.Partition)
 	}
 	stop()
 	l, _ = g.follow(dir)
 	have, _, err := l.Counts([]uint64{post})
 	require.NoError(t, err)
-	require.Equal(t, schema.Counts{Likes: fans}, have[0], "after a restart, before anything is new")
+	require.Equal(t, schema.Counts{Likes: fans}, have[0], "after a restart, before any new record")
 }
 
-// TestCountsWhileTheLayoutChanges checks that at each step of a migration, reactions are found in the partition that
-// has them, and that streams are told to read again.
+// TestCountsWhileTheLayoutChanges: at each step of a migration, reactions are found and streams read again.
 func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	const post = 7
 	g := &layoutLog{fold: newFold(t, 12, 0)}
 	target, err := schema.NewLayout(partitions, "7:64")
 	require.NoError(t, err)
-	home := schema.PartitionFor(post, partitions)
+	owner := schema.PartitionFor(post, partitions)
 	user := uint64(1)
-	for target.Home(post, user) == home {
+	for target.PartitionOf(post, user) == owner {
 		user++
 	}
-	to := target.Home(post, user)
+	to := target.PartitionOf(post, user)
 
 	l := newCopy(g.kafka, t.TempDir())
-	anew := make(chan wire.Position, 100)
+	recreated := make(chan wire.Position, 100)
 	l.Watch(func(asOf wire.Position, changes []Change) {
 		if changes == nil {
-			anew <- asOf
+			recreated <- asOf
 		}
 	})
 	start(t, l.Run)
-	wait(t, l, g.commit(home, 0, "", false, liked(post, user), counts(post, 1)))
+	wait(t, l, g.commit(owner, 0, "", false, liked(post, user), counts(post, 1)))
 	for range partitions { // each partition became ready
-		<-anew
+		<-recreated
 	}
-	require.Empty(t, anew)
+	require.Empty(t, recreated)
 
-	where := home // partition of the reaction
-	look := func(homes int) {
+	where := owner // partition of the reaction
+	look := func(owners int) {
 		t.Helper()
 		have, asOf, err := l.Counts([]uint64{post})
 		require.NoError(t, err)
 		require.Equal(t, schema.Counts{Likes: 1}, have[0])
-		require.Len(t, asOf, homes)
+		require.Len(t, asOf, owners)
 		reaction, at, err := l.Reaction(post, user)
 		require.NoError(t, err)
 		require.Equal(t, schema.Liked, reaction.Reaction)
@@ -138,33 +138,33 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	for p := range int32(partitions) { // locked, one after another
 		at := g.commit(p, 1, settled, true)
 		wait(t, l, at)
-		require.Equal(t, at, <-anew)
+		require.Equal(t, at, <-recreated)
 		look(partitions)
 	}
 	wait(t, l, g.commit(to, 1, settled, true, liked(post, user), counts(post, 1)),
-		g.commit(home, 1, settled, true, &kgo.Record{Key: schema.AppendPairKey(nil, post, user)}, counts(post, 0)))
-	require.Empty(t, anew, "only a layout that changes is news to all")
+		g.commit(owner, 1, settled, true, &kgo.Record{Key: schema.AppendPairKey(nil, post, user)}, counts(post, 0)))
+	require.Empty(t, recreated, "only a layout change is published to all")
 	where = to
 	look(partitions)
 	for p := range int32(partitions) {
 		at := g.commit(p, 1, settled, false)
 		wait(t, l, at)
-		require.Equal(t, at, <-anew)
+		require.Equal(t, at, <-recreated)
 		look(partitions) // the post has that many buckets
 	}
-	got, err := l.HomesOfUser(post, user)
+	got, err := l.PartitionsOfUser(post, user)
 	require.NoError(t, err)
-	require.Equal(t, []int32{to}, got, "settled: nobody looks elsewhere any more")
+	require.Equal(t, []int32{to}, got, "once settled, no other partition is searched")
 }
 
 // The newest layout holds. While a partition has not reported it, a reaction may be in any partition.
 func TestPartitionsOfDifferentLayouts(t *testing.T) {
-	var h homes
+	var h owners
 	of := func(post uint64) []int32 { return h.append(nil, post, 4) }
 	old := schema.Progress{Partitions: 4}
 	settled := schema.Progress{Partitions: 4, UserBuckets: "7:64", Layouts: 1}
 	h.tell(1, &settled)
-	require.Equal(t, []int32{0, 1, 2, 3}, of(7), "it has so many buckets")
+	require.Equal(t, []int32{0, 1, 2, 3}, of(7), "its 64 buckets cover all partitions")
 	require.Len(t, of(8), 1)
 	h.tell(0, &old) // which was unavailable for long
 	require.Len(t, of(8), 4)

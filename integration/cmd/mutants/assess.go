@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// result is the result of one `go test -json`, by full names of tests and subtests.
 type result struct {
 	passed, failed map[string]int
 	skipped        map[string]bool
@@ -60,9 +59,9 @@ func (r *result) reliable() map[string]bool {
 	return tests
 }
 
-// judge returns the outcome of a mutant whose test result is r, and the tests that caught it: those that failed
+// assess returns the outcome of a mutant whose test result is r, and the tests that caught it: those that failed
 // themselves and were reliable without it. Any other failure proves nothing and must be examined.
-func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
+func assess(reliable map[string]bool, r *result) (status string, by []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.failed)) {
 		if reliable[name] && !hasFailedSubtest(r, name, reliable) {
 			by = append(by, name)
@@ -72,25 +71,25 @@ func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
 	case len(by) > 0:
 		return caught, by
 	case !r.built:
-		return trouble("does not build", r), nil
+		return failure("does not build", r), nil
 	case len(r.failed) > 0:
-		return trouble(fmt.Sprintf("only tests failed that did not pass %d times without the mutant: %s",
+		return failure(fmt.Sprintf("only unreliable tests failed, which did not pass %d times without the mutant: %s",
 			baselineRuns, strings.Join(slices.Sorted(maps.Keys(r.failed)), ", ")), r), nil
 	case strings.Contains(r.output.String(), "panic: test timed out"):
-		return trouble("the tests did not end in time, and none had failed", r), nil
+		return failure("the tests timed out, and none had failed", r), nil
 	case strings.Contains(r.output.String(), "panic: "), strings.Contains(r.output.String(), "fatal error: "):
-		return trouble("a panic outside of a test ended them all", r), nil
+		return failure("a panic outside of a test stopped all tests", r), nil
 	case !r.ended:
-		return trouble("the tests did not end", r), nil
+		return failure("the tests did not finish", r), nil
 	case len(r.passed) == 0:
-		return trouble("no test ran", r), nil
+		return failure("no test ran", r), nil
 	}
 	for name := range r.passed {
 		if reliable[name] {
 			return survived, nil
 		}
 	}
-	return trouble(fmt.Sprintf("no test that passes %d times without the mutant", baselineRuns), r), nil
+	return failure(fmt.Sprintf("no test passes %d times without the mutant", baselineRuns), r), nil
 }
 
 // hasFailedSubtest reports whether a reliable subtest failed, which is then reported instead.
@@ -103,7 +102,7 @@ func hasFailedSubtest(r *result, name string, reliable map[string]bool) bool {
 	return false
 }
 
-func trouble(what string, r *result) string {
+func failure(what string, r *result) string {
 	text := r.output.String()
 	return "ERROR: " + what + "\n" + text[max(0, len(text)-2000):]
 }

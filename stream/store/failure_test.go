@@ -16,10 +16,8 @@ import (
 	"kudos/dev/testkit"
 )
 
-// soon is far longer than closing takes, and short enough for a test to fail.
-const soon = 10 * time.Second
+const soon = 10 * time.Second // far longer than closing takes, and short enough for a test to fail
 
-// closeSoon closes a store and fails the test if that takes longer than soon.
 func closeSoon(t *testing.T, s *Store) error {
 	done := make(chan error, 1)
 	go func() { done <- s.Close() }()
@@ -27,24 +25,22 @@ func closeSoon(t *testing.T, s *Store) error {
 	case err := <-done:
 		return err
 	case <-time.After(soon):
-		require.FailNow(t, "closing a store that cannot be written does not come to an end")
+		require.FailNow(t, "closing a store that cannot be written hangs")
 		return nil
 	}
 }
 
-// failBackground makes the background work of a store fail, and waits until it has.
 func failBackground(t *testing.T, s *Store) {
 	_, err := s.db.AsyncFlush()
 	require.NoError(t, err)
 	testkit.WaitFor(t, "the flush to fail", func() bool { return s.background.err() != nil })
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("c"), []byte("c")))
-	require.Error(t, w.Commit(9), "what cannot be written to disk is not written on")
+	require.Error(t, w.Commit(9), "a store that cannot flush rejects writes")
 }
 
-// Pebble tries to write deleted files again and again, and Close would wait for that (found by chaos tests: the
-// processor delayed its group).
-func TestStoreWhoseFilesAreGone(t *testing.T) {
+// Pebble retries deleted files forever, and Close would wait (found by chaos tests: the processor delayed its group).
+func TestStoreWithMissingFiles(t *testing.T) {
 	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
 		s := newStore(t, t.TempDir())
@@ -53,7 +49,7 @@ func TestStoreWhoseFilesAreGone(t *testing.T) {
 		require.NoError(t, os.RemoveAll(s.dir))
 		require.Error(t, closeSoon(t, s))
 	})
-	t.Run("opened again", func(t *testing.T) {
+	t.Run("reopened", func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		put(t, s, 7, "", "a")
 		require.NoError(t, os.RemoveAll(filepath.Dir(s.dir)))
@@ -63,7 +59,7 @@ func TestStoreWhoseFilesAreGone(t *testing.T) {
 		require.False(t, ok, "nothing is left")
 		put(t, s, 8, "", "b")
 		require.NoError(t, s.db.Flush())
-		require.NoError(t, s.refresh(), "nothing is wrong any more")
+		require.NoError(t, s.refresh(), "the failure is gone")
 		require.Equal(t, "b", get(t, s, "b"))
 	})
 }
@@ -79,9 +75,9 @@ func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
 	})), full
 }
 
-// goesOnWithRoom frees space for a store whose disk was full before b was written: it has a only, takes b again, and
-// can be closed even though the disk is full once more.
-func goesOnWithRoom(t *testing.T, s *Store, full *atomic.Bool) {
+// resumesWithCapacity frees space for a store whose disk was full before b was written: it has a only, takes b again,
+// and can be closed even though the disk is full once more.
+func resumesWithCapacity(t *testing.T, s *Store, full *atomic.Bool) {
 	t.Helper()
 	full.Store(false)
 	require.NoError(t, s.refresh())
@@ -108,8 +104,8 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	full.Store(true)
 	failBackground(t, s)
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
-	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "for as long as it is full")
-	goesOnWithRoom(t, s, full)
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "as long as the disk is full")
+	resumesWithCapacity(t, s, full)
 }
 
 // A failed spill is an error at the next write, and nobody waits for it.
@@ -121,19 +117,19 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	full.Store(true)
 	put(t, s, 8, "", "b")
 	require.NoError(t, s.beginSpill())
-	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "on its way")
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "being spilled")
 	require.Error(t, s.buffer.Settle())
-	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "the filter does not know of it")
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "the filter does not include it")
 	require.Equal(t, "b", get(t, s, "b"))
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("c"), []byte("c")))
 	require.Error(t, w.Commit(9))
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
-	goesOnWithRoom(t, s, full)
+	resumesWithCapacity(t, s, full)
 }
 
 // A filter that lacks keys must not decide, or keys that are on disk would be taken for new ones.
-func TestFilterWithoutKeysThatCouldNotBeRead(t *testing.T) {
+func TestFilterWithUnreadableKeys(t *testing.T) {
 	dir := t.TempDir()
 	s := bufferedStore(t, vfs.Default, dir)
 	const keys = 5000
