@@ -24,7 +24,7 @@ type firstProgress struct {
 	migrating bool   // reactions are still migrating to this one
 }
 
-// AddFirstProgress writes the first progress record of an added partition, with Moving set: nothing is folded until
+// AddFirstProgress writes the first progress record of an added partition, with Migrating set: nothing is folded until
 // reactions have migrated to the layout. It does nothing if a record exists.
 func AddFirstProgress(
 	ctx context.Context, cluster kafka.Options, topics kafka.Topics, partition int32, layout schema.Layout,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -41,22 +42,24 @@ func (o Options) NewFencingClient(
 }
 
 const (
-	takenOverTries = 10
-	takenOverPause = 100 * time.Millisecond
+	takenOverFor   = 30 * time.Second
+	takenOverPause = 100 * time.Millisecond // grows to ten times that
 )
 
 // RetryTakenOver calls do, which works under a partition's transactional id, and calls it again if a worker takes the
 // id over: the worker of a parked partition does so at each retry, and then leaves the id alone if still parked.
 func RetryTakenOver(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, takenOverFor) // of the pauses only
+	defer cancel()
 	for try := 1; ; try++ {
 		err := do()
-		if err == nil || try == takenOverTries || !IsTakenOver(err) {
+		if err == nil || !IsTakenOver(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Duration(try) * takenOverPause):
+		case <-time.After(rand.N(2 * time.Duration(min(try, 10)) * takenOverPause)): // not in step with the worker
 		}
 	}
 }
