@@ -149,7 +149,7 @@ func TestCommandRejectsUsedServers(t *testing.T) {
 			want:   "this database has tables of kudos (like_count); a benchmark needs a database without them"},
 		"another cluster": {statements: []string{"CREATE TABLE kudos_bench (cluster_id VARCHAR(64))",
 			"INSERT INTO kudos_bench VALUES ('another')"},
-			want: "left (another); run it with that cluster", tables: []string{"kudos_bench"}},
+			want: "cluster (another); run it with that cluster", tables: []string{"kudos_bench"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNamed(t)
