@@ -20,7 +20,7 @@ import (
 
 // Lines are a cost: these are limits for files not generated. At the limit, removed code has to pay for new code.
 const (
-	productLines  = 38_805 // of our packages in `go list -deps .`
+	productLines  = 38_790 // of our packages in `go list -deps .`
 	allLines      = 104_850
 	fileLines     = 400
 	functionLines = 60 // without composite literals: tables may be long

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
+	"github.com/sethvargo/go-retry"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,27 +41,22 @@ func (o Options) NewFencingClient(
 	return cl, nil
 }
 
-const (
-	takenOverFor   = 30 * time.Second
-	takenOverPause = 100 * time.Millisecond // grows to ten times that
-)
+// takenOverFor is far longer than a parked worker's retries can keep a tool from its one transaction.
+const takenOverFor = 30 * time.Second
 
 // RetryTakenOver calls do, which works under a partition's transactional id, and calls it again if a worker takes the
-// id over: the worker of a parked partition does so at each retry, and then leaves the id alone if still parked.
+// id over: the worker of a parked partition does so at each retry, and then leaves the id alone if still parked. The
+// pauses are random, so as not to stay in step with the worker.
 func RetryTakenOver(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, takenOverFor) // of the pauses only
-	defer cancel()
-	for try := 1; ; try++ {
+	backoff := retry.WithCappedDuration(time.Second, retry.NewExponential(100*time.Millisecond))
+	backoff = retry.WithMaxDuration(takenOverFor, retry.WithJitterPercent(50, backoff))
+	return retry.Do(ctx, backoff, func(context.Context) error {
 		err := do()
-		if err == nil || !IsTakenOver(err) {
-			return err
+		if IsTakenOver(err) {
+			return retry.RetryableError(err)
 		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(rand.N(2 * time.Duration(min(try, 10)) * takenOverPause)): // not in step with the worker
-		}
-	}
+		return err
+	})
 }
 
 // IsTakenOver reports whether a transaction failed because another client initialized its id.
