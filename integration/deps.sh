@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (a benchmark peer), Kafka's jars, Chromium and Node
-# (dashboard tests); and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. It needs root on a Debian-like system; elsewhere it prints what
-# to install. It is fast if nothing is missing, so every `make test` can call it.
+# Installs what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (a benchmark peer),
+# Kafka's jars, Chromium and Node (dashboard tests); and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI.
+# It needs root on a Debian-like system; elsewhere it prints what to install. It is fast if nothing is missing, so every
+# `make test` can call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -28,8 +28,8 @@ var homemade = []struct {
 	{regexp.MustCompile(`(?i)\b(whence|wherefrom|of no kind|over night|told of|heard of|thousand million)\b`), "plain words"},
 }
 
-// homemadeNames are parts of identifiers that stand for the same.
-var homemadeNames = regexp.MustCompile(`Anew|(?i:trouble|verdict|remedy|mended)|Misplaced[A-Z]|AtHome|[a-z]Folder|GoesOn`)
+// ownNames are parts of identifiers that stand for the same.
+var ownNames = regexp.MustCompile(`Anew|(?i:trouble|verdict|remedy|mended)|Misplaced[A-Z]|AtHome|[a-z]Folder|GoesOn`)
 
 // TestWords finds home-made words in documentation, other text files, and comments, names and strings of Go. What is in
 // backquotes, and words in upper case in comments, which may be identifiers, do not count.
@@ -75,7 +75,7 @@ func TestWords(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.Ident:
-				require.NotRegexp(t, homemadeNames, n.Name, "%s", files.Position(n.Pos()))
+				require.NotRegexp(t, ownNames, n.Name, "%s", files.Position(n.Pos()))
 			case *ast.BasicLit:
 				quotes := strings.HasPrefix(s.path, quotesCode) || strings.HasSuffix(s.path, "words_test.go")
 				if n.Kind == token.STRING && strings.Contains(n.Value, " ") && !quotes {
