@@ -56,14 +56,14 @@ check: lint ## before a commit, some 2 minutes: formatting, vet, staticcheck, im
 # Without cached results: the integration tests run a program that go test does not track. The browser test runs alone,
 # because it needs the most CPU and measures latency.
 BROWSER := kudos/integration/browser
-test: deps lint ## before you propose a change, some 7 minutes: check, and the whole system on a real Kafka and MariaDB
+test: deps lint ## before you propose a change, some 5 minutes: check, and the whole system on a real Kafka and MariaDB
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && export KUDOS_TEST_TIER=test KUDOS_TEST_PROGRAM="$$dir/kudos" && \
 	packages=$$($(GO) list $(PKG)) && others=$$(echo "$$packages" | grep -vx $(BROWSER) || true) && \
 	$(GO) build $(FLAGS) -o "$$KUDOS_TEST_PROGRAM" . && \
 	{ [ -z "$$others" ] || $(GO) test $(FLAGS) -vet=off -count=1 -parallel $(PARALLEL) -timeout 20m $$others; } && \
 	{ [ "$$others" = "$$packages" ] || $(GO) test $(FLAGS) -vet=off -count=1 -timeout 20m $(BROWSER); }
 
-verify: test verify-adds ## before a release, some 30 minutes: also race detector, every park, walk-throughs, image, peers, fuzzing
+verify: test verify-adds ## before a release, some 28 minutes: also race detector, every park, walk-throughs, image, peers, fuzzing
 
 # What CI runs after `make test`. The race detector runs on every package, and then on the program with real servers, in
 # tests that kill and restart it: a race exits the program, so the test fails. The CPU-intensive rest runs without it.
