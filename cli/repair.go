@@ -25,7 +25,7 @@ earlier position, from which the processors catch up. The old ones are kept as
   --updates      first rebuilds like-updates from the state table, if that topic was
                  lost. Delete it if it is not empty, and run "kudos topics apply".
   --from-events  before that, rebuilds the state table from likes, if it was lost.
-                 Refused if likes has lost its start; like-updates must be empty.
+                 Refused if likes has lost its start; like-updates must be empty or match it.
 
   --accept-loss  rebuilds nothing: if the next events are missing in likes (deleted
                  before they were folded, truncated by an unclean leader election, or the

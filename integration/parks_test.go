@@ -241,7 +241,7 @@ func TestParkWhileMySQLIsUnavailable(t *testing.T) {
 	p.like(20)
 	for partition := range p.partitions {
 		p.waitParked(fmt.Sprintf("like-updates/%d", partition), "applied position",
-			"tried again until the cause is gone")
+			"kudos retries; check the server that the reason names")
 	}
 	waitFor(t, time.Minute, "the fold to continue", func() bool {
 		committed, end := p.standing()

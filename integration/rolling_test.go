@@ -251,7 +251,7 @@ func TestRollingUpgradeAndDowngrade(t *testing.T) {
 		install(version)
 		for _, m := range f.members {
 			f.restart(m)
-			require.NotContains(t, m.LogTail(), "built again", "%s rebuilt its local state instead of resuming", m)
+			require.NotRegexp(t, "built again|rebuilding it", m.LogTail(), "%s rebuilt its local state", m)
 		}
 		slices.Reverse(f.members)
 	}

@@ -174,7 +174,7 @@ func TestFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	inits := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2),
 		Observe: true, Count: -1})
 	s.produce(likes(2, 1)...)
-	p.waitParked("likes/2 fenced", "another process owns this partition")
+	p.waitParked("likes/2 fenced", "this process lost the partition")
 	s.produce(likes(3, 1)...)
 	s.waitLikes(3, 0, 1, 3)
 	require.Equal(t, int64(1), s.counts()[postIn(2)].Likes)

@@ -82,7 +82,7 @@ func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 		return kafka.Position{}, err
 	}
 	if truncated {
-		w.log.Warn("MySQL has rankings that the log has lost: writing all rankings of the log again",
+		w.log.Warn("MySQL has rankings that the topic lost: writing all rankings of the topic again",
 			"position", w.position.NextOffset, "start", start)
 		if err := w.replace(ctx, kafka.Position{Offset: start, Epoch: -1}, nil); err != nil {
 			return kafka.Position{}, err

@@ -95,7 +95,7 @@ func (w *trending) checkOrigin(p int32, from origin) error {
 		return nil
 	}
 	if s.origin != (origin{}) {
-		w.log.Info("a partition's lists restart", "topic", schema.TopicUpdates, "partition", p)
+		w.log.Info("a partition's lists were reset: discarding the old ones", "topic", schema.TopicUpdates, "partition", p)
 	}
 	if from.Settings != w.settings {
 		w.log.Warn("a partition's lists were computed with other settings than this process has: "+

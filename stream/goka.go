@@ -145,7 +145,7 @@ type partitionCodec struct{} // goka's goka.Codec for these messages: the bytes 
 
 func (partitionCodec) Decode(b []byte) (any, error) {
 	if len(b) != 4 {
-		return nil, fmt.Errorf("stream: a message of %d bytes is not one of ours", len(b))
+		return nil, fmt.Errorf("stream: unexpected message of %d bytes", len(b))
 	}
 	return int32(binary.BigEndian.Uint32(b)), nil
 }

@@ -105,7 +105,7 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int32(1<<20), got)
 	_, err = partitionCodec{}.Decode([]byte("a real message"))
-	require.ErrorContains(t, err, "is not one of ours")
+	require.ErrorContains(t, err, "unexpected message of 14 bytes")
 	_, err = partitionCodec{}.Decode(nil)
 	require.Error(t, err)
 	_, err = partitionCodec{}.Encode(1)

@@ -120,7 +120,7 @@ func (g *group) end(fail context.CancelCauseFunc) {
 func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 	s := g.present()
 	if s == nil {
-		return nil, errors.New("no session")
+		return nil, errors.New("no session is active")
 	}
 	return s.start(), nil
 }

@@ -176,7 +176,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 		return c != nil && c.Status().State == StateFenced && l.count(0, "Close") > 0
 	})
 	session := p.partition(0)
-	require.ErrorContains(t, p.Ready(), "input/0 fenced: committing: another process owns this partition")
+	require.ErrorContains(t, p.Ready(), "input/0 fenced: committing: this process lost the partition")
 	session.Deliver(fetchOf(0, kerr.OffsetOutOfRange)) // what the client may still report
 	require.Equal(t, StateFenced, session.Status().State)
 	l.waitProcessed(1, offsets(0, 10))

@@ -274,7 +274,7 @@ func (p *Partition) fail(err error) {
 	defer p.mu.Unlock()
 	p.mu.inFlight = 0
 	if errors.Is(err, kafka.ErrFenced) {
-		p.log.Warn("gave up the partition", "event", "partition_fenced", "error", err)
+		p.log.Warn("gave up the partition: waiting for a new assignment", "event", "partition_fenced", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
 		p.setState(StateFenced, Failure{Reason: err.Error()})
 		return

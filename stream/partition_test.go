@@ -274,7 +274,7 @@ func TestFencedPartitionRequestsANewAssignment(t *testing.T) {
 		require.False(t, p.Step(t.Context()))
 		require.Equal(t, i+1, loop.rejoins.Load())
 	}
-	require.Equal(t, "input/0 fenced: another process owns this partition", p.Status().String())
+	require.Equal(t, "input/0 fenced: this process lost the partition", p.Status().String())
 }
 
 // Control records after the position count when no record is left, and a batch covers those that came with it.

@@ -155,7 +155,7 @@ func (l *poller) deliverOne(s *session, topic string, fetched *kgo.FetchPartitio
 	case p != nil && topic == s.topic:
 		p.Deliver(fetched)
 	case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
-		l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
+		l.log.Warn("fetch failed", "group", l.opts.Group, "topic", topic, "error", fetched.Err)
 	}
 }
 

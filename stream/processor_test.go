@@ -186,7 +186,7 @@ func TestProcessorIsRecreated(t *testing.T) {
 	testkit.WaitFor(t, "the reason", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "a defect") &&
-			strings.Contains(err.Error(), "goka stopped working on a partition")
+			strings.Contains(err.Error(), "goka ended the session unexpectedly")
 	})
 	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))

@@ -96,7 +96,7 @@ func (s *session) run(d driver) {
 }
 
 // errEndedItself means that a session ended by itself. The group starts no new one unless the member leaves it.
-var errEndedItself = errors.New("goka stopped working on a partition")
+var errEndedItself = errors.New("goka ended the session unexpectedly")
 
 func (s *session) consume(d driver) error {
 	var wg sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 )
 
 // byItself is the action where retries suffice.
-const byItself = "none: it is tried again until the cause is gone; check the server that is named"
+const byItself = "none: kudos retries; check the server that the reason names"
 
 // Status returns the status of the partition.
 func (p *Partition) Status() PartitionStatus {

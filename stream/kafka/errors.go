@@ -9,7 +9,7 @@ import (
 
 // ErrFenced means that another process owns the partition. A fenced worker stops at once and never initializes the
 // transactional id again, which would fence the rightful owner: it needs a new assignment.
-var ErrFenced = errors.New("another process owns this partition")
+var ErrFenced = errors.New("this process lost the partition")
 
 var ErrRecreated = errors.New("the topic was deleted and recreated") // its log is another one
 

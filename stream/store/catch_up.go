@@ -83,9 +83,9 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 		}
 		return start, nil
 	case id != s.id:
-		s.log.Warn("local state is a copy of another log and is built again", "dir", s.dir)
+		s.log.Warn("local state is of another topic or cluster: rebuilding it from Kafka", "dir", s.dir)
 	case last+1 < start || last+1 > end:
-		s.log.Warn("local state does not belong to the log and is built again", "dir", s.dir, "offset", last,
+		s.log.Warn("local state is outside the topic's offsets: rebuilding it from Kafka", "dir", s.dir, "offset", last,
 			"log_start", start, "log_end", end)
 	default:
 		return last + 1, nil

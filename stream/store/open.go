@@ -258,7 +258,7 @@ func (s *Store) loadLocal() error {
 	return nil
 }
 
-var errUnknownLog = errors.New("it has no record of which log it is a copy of")
+var errUnknownLog = errors.New("it does not record which topic it is a copy of")
 
 // checkEmpty rejects data without the store's own record.
 func (s *Store) checkEmpty() error {

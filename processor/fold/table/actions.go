@@ -40,7 +40,7 @@ const (
 	// ActionUpdatesLost is for like-updates of another state table.
 	ActionUpdatesLost = "stop the processors, then: kudos rebuild --updates"
 	// ActionRebuild is for MySQL and like-updates that do not match.
-	ActionRebuild = "kudos rebuild (processors may keep running; it says what else is needed)"
+	ActionRebuild = "kudos rebuild (processors may keep running; it prints further steps)"
 )
 
 // NoProgress is the reason for parking; its argument is the partition.
