@@ -23,14 +23,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Action is the state that a user wants for a post. It is a target, not a flip:
-// sending the same action twice changes nothing.
+// Action is the reaction that a user wants on a post. It does not toggle: sending the
+// same action twice changes nothing.
 type Action int32
 
 const (
 	Action_ACTION_UNSPECIFIED Action = 0
 	Action_LIKE               Action = 1
-	// UNLIKE withdraws whatever reaction there is, a dislike too.
+	// UNLIKE withdraws the reaction, also a dislike.
 	Action_UNLIKE  Action = 2
 	Action_DISLIKE Action = 3
 )
@@ -78,8 +78,8 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_kudos_v1_likes_proto_rawDescGZIP(), []int{0}
 }
 
-// LikeEvent is the value of a record in `likes` (key: post_id in decimal ASCII;
-// of a post with user buckets <post_id>/<bucket>, where any other is forwarded).
+// LikeEvent is the value of a record in `likes`. Its key is post_id in decimal ASCII,
+// of a post with user buckets <post_id>/<bucket>; events with another key are forwarded.
 type LikeEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 or absent: taken from the record's key. Otherwise it must agree with the key.
@@ -87,11 +87,11 @@ type LikeEvent struct {
 	// Never 0.
 	UserId uint64 `protobuf:"varint,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	Action Action `protobuf:"varint,3,opt,name=action,proto3,enum=kudos.v1.Action" json:"action,omitempty"`
-	// Event time in Unix milliseconds. Absent: the record's timestamp. At most 60 s
-	// ahead of the log-append time counts; what is further ahead is capped there.
+	// Event time in Unix milliseconds. Absent: the log-append time. Capped at 60 s after
+	// the log-append time.
 	TimeMs int64 `protobuf:"varint,4,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
-	// ISO 3166-1 alpha-2 or ISO 3166-2 ("US", "US-CA"). Bytes and not string, so that
-	// a region which is not UTF-8 is an unknown region ("ZZ") and not a lost like.
+	// ISO 3166-1 alpha-2 or ISO 3166-2 ("US", "US-CA"). Bytes, not string: a region that
+	// is not UTF-8 counts as unknown ("ZZ") and does not lose the like.
 	Region        []byte `protobuf:"bytes,5,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -166,22 +166,21 @@ func (x *LikeEvent) GetRegion() []byte {
 // ASCII, or "_" for the progress record that ends each transaction).
 type LikeUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Counts the records of a partition without a gap, progress records included.
+	// Numbers the records of a partition, progress records included, without gaps.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The post's counts after this update, in this partition: see user_buckets.
 	LikeCount    int64    `protobuf:"zigzag64,2,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
 	DislikeCount int64    `protobuf:"zigzag64,3,opt,name=dislike_count,json=dislikeCount,proto3" json:"dislike_count,omitempty"`
 	Deltas       []*Delta `protobuf:"bytes,4,rep,name=deltas,proto3" json:"deltas,omitempty"`
-	// Exclusive end of the range of `likes` offsets that this update's poll batch covered.
+	// The transaction covers `likes` before this offset.
 	SourceOffset int64 `protobuf:"varint,5,opt,name=source_offset,json=sourceOffset,proto3" json:"source_offset,omitempty"`
-	// Above 1: the post's users are dealt over so many buckets, which live in several
-	// partitions. Its counts are the sum of the last counts of each partition.
-	// In a progress record (key `_`): how many layouts there have been.
+	// Above 1: the post is sharded by user into this many buckets, in several partitions.
+	// Its counts are the sum of the last counts of each partition.
+	// In a progress record (key `_`): the number of partition layouts so far.
 	UserBuckets int32 `protobuf:"varint,6,opt,name=user_buckets,json=userBuckets,proto3" json:"user_buckets,omitempty"`
-	// Present: the reactions that deltas speak of went to, or came from, this other
-	// partition (kudos topics repartition). Nobody's reaction has changed: whoever sums
-	// deltas of all partitions passes it over, or takes both sides. In a progress record
-	// (key `_`): such reactions are on their way.
+	// Present: `kudos topics repartition` moved the reactions in deltas to or from this
+	// partition. No reaction changed: to sum deltas over all partitions, skip the update,
+	// or include both sides. In a progress record (key `_`): reactions are being moved.
 	Moved         *int32 `protobuf:"varint,7,opt,name=moved,proto3,oneof" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -266,8 +265,8 @@ func (x *LikeUpdate) GetMoved() int32 {
 	return 0
 }
 
-// Delta is a net change of one post in one region and minute. A withdrawn reaction
-// carries -1 in the region and minute where it had been counted.
+// Delta is the net change of one post in one region and minute. A withdrawn reaction
+// is -1 in the region and minute where it was counted.
 type Delta struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region []byte                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
