@@ -75,8 +75,7 @@ func (d *directory) checkLock() error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return inDir(err)
 	}
-	const replaced = "%s was deleted or replaced while in use"
-	return stream.Park(stream.CauseState, "restart the archive", replaced, d.root)
+	return stream.Park(stream.CauseState, "restart the archive", "%s was deleted or replaced while in use", d.root)
 }
 
 // identity identifies the topic that an archive was made from.

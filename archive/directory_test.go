@@ -174,8 +174,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 	t.Run("files that were moved away are not recreated", func(t *testing.T) {
 		o, f := archived(t)
 		require.NoError(t, os.RemoveAll(f.path("hour=2026-11-21T12")))
-		w := testWriter(t, f, o)
-		require.EqualValues(t, 1, w.next)
+		require.EqualValues(t, 1, testWriter(t, f, o).next)
 	})
 	t.Run("a damaged position", func(t *testing.T) {
 		o, f := archived(t)

@@ -23,14 +23,8 @@ type Options struct {
 
 // DefaultOptions finish a file per partition every five minutes, if updates arrived.
 func DefaultOptions() Options {
-	return Options{
-		Dir:            "kudos-archive",
-		RotateInterval: 5 * time.Minute,
-		MaxRows:        5_000_000,
-		RowGroupRows:   200_000,
-		Compression:    "zstd",
-		ParkInterval:   5 * time.Second,
-	}
+	return Options{Dir: "kudos-archive", RotateInterval: 5 * time.Minute, MaxRows: 5_000_000, RowGroupRows: 200_000,
+		Compression: "zstd", ParkInterval: 5 * time.Second}
 }
 
 var codecs = map[string]compress.Codec{"zstd": &parquet.Zstd, "snappy": &parquet.Snappy, "none": &parquet.Uncompressed}

@@ -16,22 +16,19 @@ import (
 
 // partition is the stream.Worker that archives one partition.
 type partition struct {
-	archive   *Archive
-	directory *directory
-	id        identity // of like-updates
-	number    int32
-	log       *slog.Logger
-	opening   func(next, end int64) // reports the progress of findBegin
+	archive *Archive
+	id      identity // of like-updates
+	number  int32
+	log     *slog.Logger
+	opening func(next, end int64) // reports the progress of findBegin
 
 	cl     *kgo.Client // nil unless open
 	writer *writer     // nil unless open, and after a failed Process
 }
 
 func newPartition(a *Archive, of stream.Assignment) *partition {
-	return &partition{
-		archive: a, directory: a.directory, id: identityOf(of.Log.ClusterID, of.Log.TopicID, of.Partitions),
-		number: of.Partition, opening: of.Opening, log: a.log.With("partition", of.Partition),
-	}
+	return &partition{archive: a, number: of.Partition, opening: of.Opening,
+		id: identityOf(of.Log.ClusterID, of.Log.TopicID, of.Partitions), log: a.log.With("partition", of.Partition)}
 }
 
 // Fence does nothing: the lock on the directory excludes other writers.
@@ -39,13 +36,13 @@ func (p *partition) Fence(context.Context) error { return nil }
 
 // Open resumes at the partition's position.
 func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
-	if err := p.directory.belongTo(p.id); err != nil {
+	if err := p.archive.directory.belongTo(p.id); err != nil {
 		return at, err
 	}
 	if p.cl, err = p.archive.kafka.NewClient(p.log); err != nil {
 		return at, err
 	}
-	if p.writer, err = openWriter(p.directory, p.archive.opts, p.number); err != nil {
+	if p.writer, err = openWriter(p.archive.directory, p.archive.opts, p.number); err != nil {
 		return at, err
 	}
 	p.writer.finished = p.finished
@@ -91,7 +88,7 @@ func (p *partition) findPosition(ctx context.Context) error {
 	}
 	// If partitions were added, the follower soon reopens all of them.
 	if is := updatesOf(topics); is != p.id && !p.id.grewTo(is) {
-		return anotherLog(p.directory.root, p.id, is)
+		return anotherLog(p.archive.directory.root, p.id, is)
 	}
 	w := p.writer
 	if !w.begun {

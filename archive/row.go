@@ -31,11 +31,9 @@ type Row struct {
 
 func appendRows(rows []Row, rec *kgo.Record, post uint64, u *schema.Update) []Row {
 	for i, d := range u.Deltas {
-		rows = append(rows, Row{
-			Partition: rec.Partition, Seq: u.Seq, Index: int32(i), Offset: rec.Offset, Written: rec.Timestamp.UTC(),
-			PostID: post, Region: d.Region.String(), Minute: time.Unix(60*d.Minute, 0).UTC(),
-			Likes: d.Likes, Dislikes: d.Dislikes, PostLikes: u.Counts.Likes, PostDislikes: u.Counts.Dislikes,
-		})
+		rows = append(rows, Row{Partition: rec.Partition, Seq: u.Seq, Index: int32(i), Offset: rec.Offset, PostID: post,
+			Written: rec.Timestamp.UTC(), Region: d.Region.String(), Minute: time.Unix(60*d.Minute, 0).UTC(),
+			Likes: d.Likes, Dislikes: d.Dislikes, PostLikes: u.Counts.Likes, PostDislikes: u.Counts.Dislikes})
 	}
 	return rows
 }

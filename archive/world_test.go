@@ -2,13 +2,11 @@ package archive
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -92,9 +90,7 @@ func (w *world) commitLost(partition int32, n int) {
 	w.want = want
 }
 
-func (w *world) commit(partition int32, n int) {
-	w.transact(partition, n, kgo.TryCommit)
-}
+func (w *world) commit(partition int32, n int) { w.transact(partition, n, kgo.TryCommit) }
 
 type process struct {
 	*Archive
@@ -127,14 +123,14 @@ func (p *process) waitParked(partition, cause, why string) {
 			strings.Contains(ready, why) && strings.Contains(ready, "(action: ") &&
 			!strings.Contains(ready, "; like-updates/")
 	})
-	require.Equal(p.t, 1.0, p.metric("kudos_parked_partitions", "cause", cause))
+	require.Equal(p.t, 1.0, p.metric("kudos_parked_partitions", cause))
 }
 
 // waitAllParked waits until all partitions are parked, because they are of another topic.
 func (p *process) waitAllParked() {
 	p.t.Helper()
 	testkit.WaitFor(p.t, "all partitions to park", func() bool {
-		return p.metric("kudos_parked_partitions", "cause", "topics") == partitions
+		return p.metric("kudos_parked_partitions", "topics") == partitions
 	})
 }
 
@@ -143,18 +139,8 @@ func (p *process) waitReady() {
 	testkit.WaitFor(p.t, "the archive to be ready", func() bool { return p.Ready() == nil })
 }
 
-func (p *process) metric(name, label, value string) (sum float64) {
-	families, err := p.reg.Gather()
-	require.NoError(p.t, err)
-	has := func(l *dto.LabelPair) bool { return l.GetName() == label && l.GetValue() == value }
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name && (label == "" || slices.ContainsFunc(m.GetLabel(), has)) {
-				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
+func (p *process) metric(name string, labels ...string) float64 {
+	return testrun.Metric(p.t, p.reg, name, labels...)
 }
 
 // named returns rows by partition, seq and index, without their offsets.

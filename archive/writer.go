@@ -47,10 +47,8 @@ func openWriter(d *directory, opts Options, partition int32) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &writer{
-		directory: d, opts: opts, partition: partition, finished: func(string, int64, int64) {},
-		archived: at, begun: begun, next: at.NextOffset, nextSeq: at.NextSeq,
-	}, nil
+	return &writer{directory: d, opts: opts, partition: partition, finished: func(string, int64, int64) {},
+		archived: at, begun: begun, next: at.NextOffset, nextSeq: at.NextSeq}, nil
 }
 
 // begin sets where a partition that was never archived begins. If that is certain, begin writes it at once. Otherwise

@@ -151,9 +151,8 @@ message Row {
 // TestEachHourHasItsOwnFiles also covers a broker's clock that goes backward.
 func TestEachHourHasItsOwnFiles(t *testing.T) {
 	w := newWriter(t, position{NextSeq: 1})
-	w.mustTake(t, update(0, 1, noon.Add(time.Hour-1), 1), update(1, 2, noon, 1),
-		update(2, 3, noon.Add(time.Hour), 1), progress(3, 4, noon.Add(2*time.Hour)),
-		update(4, 5, noon.Add(time.Hour-1), 1))
+	w.mustTake(t, update(0, 1, noon.Add(time.Hour-1), 1), update(1, 2, noon, 1), update(2, 3, noon.Add(time.Hour), 1),
+		progress(3, 4, noon.Add(2*time.Hour)), update(4, 5, noon.Add(time.Hour-1), 1))
 	require.NoError(t, w.commit())
 	require.Equal(t, []string{
 		"hour=2026-11-21T12/p3-00000000000000000000-00000000000000000002.parquet",
@@ -216,14 +215,11 @@ func TestGapIsRejected(t *testing.T) {
 		// A gap, and a repetition.
 		{update(1, 7, noon, 1), stream.CauseLoss, "like-updates/3 offset 1 has seq 7 where 6 was expected"},
 		{update(1, 5, noon, 1), stream.CauseLoss, "has seq 5 where 6 was expected"},
-		{
-			&kgo.Record{Partition: 3, Offset: 1, Value: []byte{0x80}}, // a later version
-			stream.CauseRecord, "like-updates/3 offset 1: decoding a like update",
-		},
-		{
-			&kgo.Record{Offset: 1, Key: []byte("x"), Value: update(1, 6, noon, 1).Value}, // written by something else
-			stream.CauseRecord, `key "x" is not a decimal post id`,
-		},
+		// Of a later version, and written by something else.
+		{&kgo.Record{Partition: 3, Offset: 1, Value: []byte{0x80}}, stream.CauseRecord,
+			"like-updates/3 offset 1: decoding a like update"},
+		{&kgo.Record{Offset: 1, Key: []byte("x"), Value: update(1, 6, noon, 1).Value}, stream.CauseRecord,
+			`key "x" is not a decimal post id`},
 	} {
 		w := newWriter(t, position{NextSeq: 5})
 		w.mustTake(t, update(0, 5, noon, 1))

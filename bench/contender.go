@@ -4,9 +4,9 @@
 // A Plan measures contenders on the servers of a Site and adds each run to a Report. `kudos bench` measures Kudos on
 // servers that the user names; integration/cmd/bench starts its own servers and compares other contenders.
 //
-// A run fills the topic with a Stream's events (load.go) and has the contender count them (drain.go). Then it sends
-// events at a steady rate, with probes among them (latency.go), or restarts kudos without its local state
-// (recovery.go). accepting.go measures likes sent over HTTP.
+// A run fills the topic with a Stream's events and has the contender count them (drain.go). Then it sends events at a
+// steady rate, with probes among them (latency.go), or restarts kudos without its local state (kudos.go).
+// accepting.go measures likes sent over HTTP.
 package bench
 
 import (

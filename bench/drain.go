@@ -10,6 +10,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
 )
 
 // Drain is the result of counting a full topic.
@@ -94,6 +97,46 @@ func (r *run) fillAndDrain(ctx context.Context) (*Drain, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return d, checkCounts(ctx, r.servers.db, r.stream, 0)
+}
+
+const (
+	loadBuffer = 200_000               // records that the client may buffer while a topic is filled
+	loadLinger = 10 * time.Millisecond // long enough to fill batches
+	loadStep   = 50_000                // events between progress reports
+)
+
+// fill writes the events of the run to likes as any well-behaved producer would: in order within a partition, in
+// batches as large as the topic allows. It returns when Kafka has acknowledged all of them.
+func (r *run) fill(ctx context.Context) error {
+	cl, err := r.servers.writer(loadLinger, loadBuffer)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, fail := context.WithCancelCause(ctx) // with the first failure as cause
+	defer fail(nil)
+	records := records{partitions: r.load.Shape.Partitions}
+	for i := range r.load.Events {
+		e, err := r.stream.Next()
+		if err != nil {
+			return err
+		}
+		cl.Produce(ctx, records.of(&e), func(_ *kgo.Record, err error) {
+			if err != nil {
+				fail(err)
+			}
+		})
+		if done := i + 1; done%loadStep == 0 || done == r.load.Events {
+			if ctx.Err() != nil {
+				break
+			}
+			r.progress(fmt.Sprintf("%d of %d events loaded", done, r.load.Events))
+		}
+	}
+	if cl.Flush(ctx) != nil || ctx.Err() != nil {
+		return fmt.Errorf("loading %s: %w", schema.TopicLikes, context.Cause(ctx))
+	}
+	return nil
 }
 
 func (r *run) start() (err error) {

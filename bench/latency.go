@@ -119,11 +119,9 @@ func (r *run) measureLatency(ctx context.Context, into *Run) error {
 	return err
 }
 
-// inReader repeats the levels with a reader running.
 func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel) (err error) {
 	dir := filepath.Join(m.dir, "reader")
-	reader, addr, err := k.serve(ctx, m.servers, "reader", dir,
-		"KUDOS_READER_STATE_DIR="+filepath.Join(dir, "state"))
+	reader, addr, err := k.serve(ctx, m.servers, "reader", dir, "KUDOS_READER_STATE_DIR="+filepath.Join(dir, "state"))
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Con
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if unusable := (*unusableError)(nil); errors.As(err, &unusable) {
+	if errors.As(err, new(*unusableError)) {
 		return err
 	}
 	if err != nil {

@@ -64,17 +64,15 @@ func (r *role) line(text []byte) {
 	}
 }
 
-// serve starts a role with an HTTP API and waits until it is ready.
-func (k *Kudos) serve(
-	ctx context.Context, s *Servers, name, dir string, env ...string,
-) (r *role, addr string, err error) {
-	r, err = k.start(s, name, dir, append(env, "KUDOS_"+strings.ToUpper(name)+"_HTTP_ADDR=127.0.0.1:0")...)
+// serve starts a role with an HTTP API, waits until it is ready, and returns the address of the API.
+func (k *Kudos) serve(ctx context.Context, s *Servers, name, dir string, env ...string) (*role, string, error) {
+	r, err := k.start(s, name, dir, append(env, "KUDOS_"+strings.ToUpper(name)+"_HTTP_ADDR=127.0.0.1:0")...)
 	if err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var admin string
+	var addr, admin string
 	err = r.Wait(ctx, "the addresses", func() bool {
 		addr, admin = r.addr[name], r.addr[adminServer]
 		return addr != "" && admin != ""

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -72,13 +73,10 @@ func (s *Servers) disconnect() {
 
 // writer returns a client that writes to likes, in batches as large as the topic allows.
 func (s *Servers) writer(linger time.Duration, maxBuffered int) (*kgo.Client, error) {
-	return s.Kafka.NewClient(s.Log,
-		kgo.DefaultProduceTopic(schema.TopicLikes),
+	return s.Kafka.NewClient(s.Log, kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)),
-		kgo.ProducerLinger(linger),
-		kgo.MaxBufferedRecords(maxBuffered),
-	)
+		kgo.ProducerLinger(linger), kgo.MaxBufferedRecords(maxBuffered))
 }
 
 func (s *Servers) versions(ctx context.Context) (map[string]string, error) {
@@ -105,10 +103,7 @@ type lister func(ctx context.Context, topics ...string) (kadm.ListedOffsets, err
 
 func offsets(ctx context.Context, topic string, list lister) (map[int32]int64, error) {
 	listed, err := list(ctx, topic)
-	if err == nil {
-		err = listed.Error()
-	}
-	if err != nil {
+	if err = cmp.Or(err, listed.Error()); err != nil {
 		return nil, fmt.Errorf("listing the end offsets of %s: %w", topic, err)
 	}
 	offsets := map[int32]int64{}
@@ -134,11 +129,9 @@ const (
 )
 
 // kudosTables are the tables that `kudos migrate` creates.
-func kudosTables() []string {
-	return []string{
-		"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position",
-		"kudos_shard", "kudos_schema_version",
-	}
+var kudosTables = []string{
+	"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position",
+	"kudos_shard", "kudos_schema_version",
 }
 
 // NamedSite is servers that the user names. They must hold nothing of kudos, except what an earlier benchmark left.
@@ -217,7 +210,7 @@ func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, er
 		}
 	}
 	marked = slices.Contains(marks, cluster)
-	tables := slices.DeleteFunc(found, func(t string) bool { return !slices.Contains(kudosTables(), t) })
+	tables := slices.DeleteFunc(found, func(t string) bool { return !slices.Contains(kudosTables, t) })
 	inUse := func(what string, names []string, action string) error {
 		return fmt.Errorf("%s (%s); %s", what, strings.Join(names, ", "), action)
 	}
@@ -265,7 +258,7 @@ func (n *NamedSite) clear(ctx context.Context) error {
 			return fmt.Errorf("removing topics and groups of the benchmark: %w; last: %w", context.Cause(ctx), err)
 		}
 	}
-	for _, table := range append(kudosTables(), markTable) {
+	for _, table := range append(slices.Clip(kudosTables), markTable) {
 		if _, err := n.db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
 			return fmt.Errorf("dropping table %s of the benchmark: %w", table, err)
 		}

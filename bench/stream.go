@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"kudos/schema"
 )
 
@@ -85,8 +87,7 @@ func NewStream(seed uint64, shape Shape) (*Stream, error) {
 	}
 	s := &Stream{
 		random: rand.NewPCG(seed, 0x6b75646f73), // "kudos"
-		posts:  uint64(shape.Posts),
-		counts: make([]int32, shape.Posts+1),
+		posts:  uint64(shape.Posts), counts: make([]int32, shape.Posts+1),
 	}
 	s.key = s.random.Uint64()
 	if shape.Skewed {
@@ -202,4 +203,30 @@ func (s *Stream) Liked() iter.Seq2[uint64, int64] {
 			}
 		}
 	}
+}
+
+// records encodes events as Kafka records. It allocates them in slabs.
+type records struct {
+	partitions int32
+	slab       []kgo.Record
+	bytes      []byte
+}
+
+const recordSlab = 4096
+
+// of encodes an event. The caller owns the record.
+func (r *records) of(e *schema.Event) *kgo.Record {
+	if len(r.slab) == 0 {
+		r.slab = make([]kgo.Record, recordSlab)
+		r.bytes = make([]byte, 0, recordSlab*64)
+	}
+	rec := &r.slab[0]
+	r.slab = r.slab[1:]
+	n := len(r.bytes)
+	r.bytes = schema.AppendPostKey(r.bytes, e.PostID)
+	m := len(r.bytes)
+	r.bytes = schema.AppendEvent(r.bytes, e)
+	rec.Key, rec.Value = r.bytes[n:m:m], r.bytes[m:len(r.bytes):len(r.bytes)]
+	rec.Partition = schema.PartitionFor(e.PostID, r.partitions)
+	return rec
 }

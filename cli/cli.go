@@ -91,19 +91,13 @@ Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a differe
   kudos ranker       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos reader       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   curl -X PUT http://127.0.0.1:8080/v1/posts/1/likes/42`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddGroup(
-		&cobra.Group{ID: "roles", Title: "Run:"},
-		&cobra.Group{ID: "setup", Title: "Setup and data:"},
-		&cobra.Group{ID: "repair", Title: "Verify and repair:"},
-		&cobra.Group{ID: "about", Title: "Inspect:"},
-	)
+	root.AddGroup(&cobra.Group{ID: "roles", Title: "Run:"}, &cobra.Group{ID: "setup", Title: "Setup and data:"},
+		&cobra.Group{ID: "repair", Title: "Verify and repair:"}, &cobra.Group{ID: "about", Title: "Inspect:"})
 	root.SetHelpCommandGroupID("about")
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
@@ -122,13 +116,9 @@ Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a differe
 
 // group is a command that only has subcommands. Cobra alone would exit 0 for a subcommand that does not exist.
 func group(use, short string, cmds ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError{fmt.Errorf("%s needs a command", cmd.CommandPath())}
-		},
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return usageError{fmt.Errorf("%s needs a command", cmd.CommandPath())}
 	}
 	cmd.AddCommand(cmds...)
 	return cmd

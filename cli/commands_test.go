@@ -105,16 +105,13 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	require.NoError(t, err)
 	defer silent.Close()
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, gone.Close())
 	hello := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }
 	other := httptest.NewServer(http.HandlerFunc(hello))
 	defer other.Close()
 
 	for _, c := range []struct{ addr, timeout, says string }{
 		{silent.Addr().String(), "200ms", "no response from the admin server (admin.addr)"},
-		{gone.Addr().String(), "20s", "connection refused"},
+		{stack.ReserveForTest(t), "20s", "connection refused"},
 		{other.Listener.Addr().String(), "20s", `answered 200 OK, which is not a kudos readiness report: "hello"`},
 		{"127.0.0.1:0", "20s", "any free port"},
 	} {

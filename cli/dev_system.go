@@ -50,8 +50,7 @@ type devSystem struct {
 const (
 	devReadyTimeout = 2 * time.Minute // of the start, which takes seconds on a slow machine
 	devReadyPoll    = 20 * time.Millisecond
-	// devCacheBytes and devBufferBytes are enough for the simulator's load. Three roles share a laptop here, and larger
-	// caches would take an hour to fill.
+	// devCacheBytes and devBufferBytes suffice for the simulator: three roles share a laptop; large caches fill slowly.
 	devCacheBytes  = 8 << 20
 	devBufferBytes = 16 << 20
 )
@@ -113,7 +112,6 @@ func (d *devSystem) run(ctx context.Context) (err error) {
 
 // startServers starts the embedded servers. Each returned work runs one until its end.
 func (d *devSystem) startServers() (servers []work, err error) {
-	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
 	if d.banner.EmbeddedKafka {
 		dataDir, err := d.directories()
 		if err != nil {
@@ -125,8 +123,8 @@ func (d *devSystem) startServers() (servers []work, err error) {
 		servers = append(servers, d.broker.RunAndClean)
 		d.cfg.Kafka.Brokers = []string{d.broker.Address()}
 		d.cfg.Topics.ReplicationFactor = 1
-		d.banner.Kafka = d.broker.Address()
 	}
+	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
 	if d.banner.EmbeddedMySQL {
 		database, err := dev.StartDatabase(d.flags.mysqlAddr)
 		if err != nil {

@@ -38,8 +38,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		a.forgetRun(forget.User, &cobra.Command{
 			Use:   "user ID…",
 			Short: "Withdraw all reactions of deleted users",
-			Long: `Withdraw all reactions of deleted users. Reads the whole state table.` +
-				forgetLong,
+			Long:  `Withdraw all reactions of deleted users. Reads the whole state table.` + forgetLong,
 			Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
   kudos forget user 7 --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
 		}))

@@ -12,8 +12,6 @@ import (
 	"kudos/producer/importer"
 )
 
-const stdinRejects = "stdin.rejects"
-
 func (a *app) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
@@ -68,7 +66,7 @@ are imported. If there are invalid lines, the exit code is 1.`,
 func rejectsPath(flag, source string) (string, error) {
 	switch {
 	case flag == "" && source == "-":
-		return stdinRejects, nil
+		return "stdin.rejects", nil
 	case flag == "":
 		return source + ".rejects", nil
 	case sameFile(flag, source):

@@ -46,11 +46,7 @@ func buildVersion() build {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of this program",
-		Args:  cobra.NoArgs,
-	}
+	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program", Args: cobra.NoArgs}
 	out := addOutput(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		b := buildVersion()
@@ -102,8 +98,7 @@ func parseKeys(args []string) ([]located, error) {
 	for _, arg := range args {
 		key := located{Key: arg, topic: schema.TopicLikes}
 		if region, window, isRanking := strings.Cut(arg, "/"); isRanking {
-			ranking := sql.Ranking{Region: region, Window: window}
-			errs = append(errs, ranking.Validate())
+			errs = append(errs, (&sql.Ranking{Region: region, Window: window}).Validate())
 			key.topic = schema.TopicTrending
 		} else if post, err := schema.ParsePostKey([]byte(arg)); err != nil {
 			errs = append(errs, fmt.Errorf("%q is neither a post nor REGION/WINDOW: %w", arg, err))

@@ -117,13 +117,11 @@ func runOver(ctx context.Context, top work, beneath ...work) error {
 	return errors.Join(errs...)
 }
 
-// gcPercent is GOGC for processes that write to a state store. At Go's default of 100 % a processor has 300 MiB more
-// garbage and is not measurably faster (docs/performance.md).
-const gcPercent = 50
-
+// collectMoreOften sets GOGC to 50, for processes that write to a state store. At Go's default of 100 a processor has
+// 300 MiB more garbage and is not measurably faster (docs/performance.md).
 func collectMoreOften() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(50)
 	}
 }
 

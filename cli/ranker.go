@@ -76,14 +76,13 @@ func parseIDs(command, kind string, args []string) ([]uint64, error) {
 	seen := map[uint64]bool{}
 	for _, arg := range args {
 		id, err := strconv.ParseUint(arg, 10, 64)
-		if err != nil || id == 0 {
+		switch {
+		case err != nil || id == 0:
 			errs = append(errs, fmt.Errorf("%q is not a %s id: a whole number from 1 to 2^64-1", arg, kind))
-			continue
-		}
-		if !seen[id] {
+		case !seen[id]:
+			seen[id] = true
 			ids = append(ids, id)
 		}
-		seen[id] = true
 	}
 	return ids, errors.Join(errs...)
 }

@@ -84,8 +84,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		}
 		opts.Audit.Progress = a.progress("rebuild")
 		opts.UserBuckets = cfg.Topics.Layout().UserBuckets()
-		log := quietLogger(cfg, a.stderr)
-		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, !asks), log)
+		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, !asks), quietLogger(cfg, a.stderr))
 		if result == nil {
 			return err
 		}
@@ -190,8 +189,7 @@ func (a *app) auditCommand() *cobra.Command {
   kudos audit --deep --limit 1000000 --output json --config kudos.yaml | jq '.posts.rows[].post_id'`,
 	}
 	opts := audit.DefaultOptions()
-	cmd.Flags().BoolVar(&opts.Deep, "deep", false,
-		"recount from the state table, and compare like_hourly row by row")
+	cmd.Flags().BoolVar(&opts.Deep, "deep", false, "recount from the state table, and compare like_hourly row by row")
 	addAuditFlags(cmd, &opts)
 	out := addOutput(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)

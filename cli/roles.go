@@ -29,9 +29,7 @@ type roleParts struct {
 }
 
 // roleCommand completes the command of a role. The role uses MySQL if short contains mysqlFlag.
-func (a *app) roleCommand(
-	cmd *cobra.Command, newRole func(roleParts) (role, error), short ...shortFlag,
-) *cobra.Command {
+func (a *app) roleCommand(cmd *cobra.Command, create func(roleParts) (role, error), short ...shortFlag) *cobra.Command {
 	return addSettings(cmd, short...).run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
 		p := roleParts{Loaded: cfg, log: a.logger(cfg), reg: observe(&cfg.Config)}
 		if err := checkConnections(&cfg.Config, p.log); err != nil {
@@ -44,7 +42,7 @@ func (a *app) roleCommand(
 			defer func() { err = errors.Join(err, p.db.Close()) }()
 			p.reg.MustRegister(p.db.Collectors()...)
 		}
-		r, err := newRole(p)
+		r, err := create(p)
 		if err != nil {
 			return err
 		}

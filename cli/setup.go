@@ -45,14 +45,12 @@ It changes nothing. Exit code 1 if there is a difference.`,
 	}
 	return group("topics", "Set up the topics in Kafka, check them, or add partitions",
 		a.topicsRun(apply, topics.Apply, "topics are already up to date", false),
-		a.topicsRun(check, topics.Check, "topics are up to date", true),
-		a.topicsRepartitionCommand())
+		a.topicsRun(check, topics.Check, "topics are up to date", true), a.topicsRepartitionCommand())
 }
 
 type topicsFunc func(context.Context, kafka.Options, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
 
-// topicsRun completes a command that reports on topics. With failOnLines each line of the report is a difference,
-// otherwise a change that was made.
+// topicsRun completes a command that reports on topics: changes made or, with failOnLines, differences.
 func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, failOnLines bool) *cobra.Command {
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {

@@ -80,8 +80,7 @@ func (v *trendingView) redrawn(r *ranker.WrittenRanking, now time.Time) []byte {
 	width, height := v.size()
 	lines := strings.Split(strings.TrimSuffix(string(trendingTable(r, now)), "\n"), "\n")
 	if most := max(1, height-1); len(lines) > most { // the cursor occupies the last line
-		hidden := len(lines) - most + 1
-		lines = append(lines[:most-1], fmt.Sprintf("… %d more", hidden))
+		lines = append(lines[:most-1], fmt.Sprintf("… %d more", len(lines)-most+1))
 	}
 	var text bytes.Buffer
 	text.WriteString(strings.Repeat(lineUp, v.lines) + eraseBelow)

@@ -121,9 +121,7 @@ func decodeText(text string, into reflect.Value) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		Result: into.Addr().Interface(),
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(
-			mapstructure.StringToTimeDurationHookFunc(),
-			mapstructure.StringToBasicTypeHookFunc(),
-		),
+			mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToBasicTypeHookFunc()),
 	})
 	if err != nil {
 		return err

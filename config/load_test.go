@@ -114,8 +114,7 @@ func TestLoadRejectsInvalidFiles(t *testing.T) {
 	fromFile("kafka:\n  client_id: {a: b}\n", "kafka.client_id.a is unknown", "did you mean kafka.client_id?")
 	fromEnv("KUDOS_KAFKA_BROKER", "a:1", "KUDOS_KAFKA_BROKER is unknown", "did you mean KUDOS_KAFKA_BROKERS?")
 	fromEnv("KUDOS_BROKERS", "a:1", "did you mean KUDOS_KAFKA_BROKERS?")
-	refused(t, Sources{Flags: set("log.levle", "debug")},
-		"--set: key log.levle is unknown", "did you mean log.level?")
+	refused(t, Sources{Flags: set("log.levle", "debug")}, "--set: key log.levle is unknown", "did you mean log.level?")
 
 	// Values of the wrong type, with the key and its source.
 	fromFile("kafka: a:1\n", "kafka must hold keys")

@@ -148,12 +148,11 @@ func masked(s setting) any {
 		}
 		return list
 	}
-	text := s.value.String()
-	switch {
-	case text == "":
-		return ""
+	switch text := s.value.String(); {
 	case strings.HasSuffix(s.key, "dsn"):
 		return maskDSN(text)
+	case text == "":
+		return ""
 	}
 	return mask
 }

@@ -19,17 +19,14 @@ import (
 
 // service has the fields of a service in docker-compose.yml that these tests check.
 type service struct {
-	Image       string
-	Build       *struct{ Context, Dockerfile string }
-	Command     []string
-	Environment map[string]string
-	Ports       []string
-	Profiles    []string
-	Volumes     []string
-	ReadOnly    bool     `yaml:"read_only"`
-	CapDrop     []string `yaml:"cap_drop"`
-	SecurityOpt []string `yaml:"security_opt"`
-	Healthcheck *struct {
+	Image                             string
+	Build                             *struct{ Context, Dockerfile string }
+	Environment                       map[string]string
+	Command, Ports, Profiles, Volumes []string
+	ReadOnly                          bool     `yaml:"read_only"`
+	CapDrop                           []string `yaml:"cap_drop"`
+	SecurityOpt                       []string `yaml:"security_opt"`
+	Healthcheck                       *struct {
 		Test    []string
 		Timeout string
 	}

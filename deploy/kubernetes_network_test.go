@@ -14,13 +14,10 @@ import (
 func TestKubernetesServicesReachTheirPods(t *testing.T) {
 	for _, directory := range overlays {
 		all := workloads(t, directory)
-		pods := func(selector map[string]string) (found []workload) {
-			for _, w := range all {
-				if selects(selector, w.Template.Metadata.Labels) {
-					found = append(found, w)
-				}
-			}
-			return found
+		pods := func(selector map[string]string) []workload {
+			return slices.DeleteFunc(slices.Clone(all), func(w workload) bool {
+				return !selects(selector, w.Template.Metadata.Labels)
+			})
 		}
 		headless := map[string]bool{}
 		for _, o := range ofKind(t, directory, "Service") {

@@ -138,7 +138,7 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 		return // a job is retried
 	}
 	require.Equal(t, limit, inBytes(t, c.Resources.Requests["memory"]), "a node short of memory would kill it first")
-	var goes, buffers int64 // Go's memory, and memory outside of Go
+	var goes int64 // Go's memory
 	for _, e := range c.Env {
 		if e.Name == "GOMEMLIMIT" {
 			goes = inBytes(t, e.Value)
@@ -146,9 +146,7 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 	}
 	caches := map[string]int64{"processor": cfg.Processor.CacheBytes, "ranker": cfg.Ranker.CacheBytes,
 		"reader": cfg.Reader.CacheBytes}[cmd.Name()] // part of Go's memory
-	if cmd.Name() == "processor" {
-		buffers = cfg.Processor.BufferBytes
-	}
+	buffers := map[string]int64{"processor": cfg.Processor.BufferBytes}[cmd.Name()] // outside of Go's memory
 	require.Positive(t, goes, "GOMEMLIMIT")
 	require.Greater(t, goes, 2*caches, "GOMEMLIMIT: most of it would be block cache")
 	require.Greater(t, limit-goes, buffers+64<<20, "GOMEMLIMIT: too little memory is left outside of Go")
@@ -167,9 +165,6 @@ func inBytes(t *testing.T, size string) int64 {
 func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
 	p, found := w.Template.Spec, map[string]string{} // by file, its secret and key
 	for _, m := range p.mounts() {
-		if m.volume.Secret == nil {
-			continue
-		}
 		for _, item := range m.volume.Secret.Items {
 			found[path.Join(m.MountPath, item.Path)] = m.volume.Secret.SecretName + " " + item.Key
 		}

@@ -45,19 +45,18 @@ type workload struct {
 }
 
 type pod struct {
-	ServiceAccountName            string
-	AutomountServiceAccountToken  *bool
-	EnableServiceLinks            *bool
-	TerminationGracePeriodSeconds int
-	SecurityContext               struct{ RunAsUser, RunAsGroup, FSGroup int }
-	Containers                    []container
-	Volumes                       []volume
+	ServiceAccountName                               string
+	AutomountServiceAccountToken, EnableServiceLinks *bool
+	TerminationGracePeriodSeconds                    int
+	SecurityContext                                  struct{ RunAsUser, RunAsGroup, FSGroup int }
+	Containers                                       []container
+	Volumes                                          []volume
 }
 
 type volume struct {
 	Name      string
 	ConfigMap *struct{ Name string }
-	Secret    *struct {
+	Secret    struct {
 		SecretName string
 		Items      []struct{ Key, Path string }
 	}
@@ -120,9 +119,7 @@ type image struct {
 	Entrypoint                   []string
 }
 
-func imageOf(t *testing.T) image {
-	return deployed.Read[image](t, "deploy/"+dockerfilePath)[0]
-}
+func imageOf(t *testing.T) image { return deployed.Read[image](t, "deploy/"+dockerfilePath)[0] }
 
 func objectsOf(t *testing.T, directory string) []object {
 	return deployed.Read[object](t, "deploy/"+directory)
@@ -130,12 +127,7 @@ func objectsOf(t *testing.T, directory string) []object {
 
 // ofKind returns the objects of a kind; there must be at least one.
 func ofKind(t *testing.T, directory, kind string) []object {
-	var found []object
-	for _, o := range objectsOf(t, directory) {
-		if o.Kind == kind {
-			found = append(found, o)
-		}
-	}
+	found := slices.DeleteFunc(objectsOf(t, directory), func(o object) bool { return o.Kind != kind })
 	require.NotEmpty(t, found, "%s has no %s", directory, kind)
 	return found
 }

@@ -47,9 +47,8 @@ const (
 )
 
 // StartBroker listens on address (port 0: any free port) and serves; call Run or RunAndClean to shut it down. Clients
-// are told to connect to the same host. dataDir stores topics, logs, offsets and transactional ids: a closed broker
-// restarts with all of it, a killed one may have lost part of the transaction that it was ending. If dataDir is empty,
-// everything is in memory.
+// are told to connect to the same host. dataDir has topics, logs, offsets and transactional ids ("": all in memory): a
+// closed broker restarts with all of it, a killed one may have lost part of the transaction that it was ending.
 func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 	if host, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("embedded Kafka: address %q is not host:port: %w", address, err)

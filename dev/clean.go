@@ -76,12 +76,8 @@ func newCleaner(b *Broker) (*cleaner, error) {
 
 // connect opens the client. It never retries: a late duplicate could end up behind newer records of the writer.
 func (c *cleaner) connect() (err error) {
-	c.cl, err = c.broker.kafka().NewClient(c.log,
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.DisableIdempotentWrite(),
-		kgo.MaxProduceRequestsInflightPerBroker(1),
-		kgo.RecordRetries(0),
-	)
+	c.cl, err = c.broker.kafka().NewClient(c.log, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordRetries(0))
 	return err
 }
 

@@ -16,14 +16,10 @@ import (
 )
 
 func TestBanner(t *testing.T) {
-	b := Banner{
-		Addresses: Addresses{
-			Kafka: "127.0.0.1:9092", MySQL: "127.0.0.1:3306",
-			HTTP: "127.0.0.1:8080", Reader: "127.0.0.1:8081", Admin: "127.0.0.1:9090",
-		},
-		EmbeddedKafka: true, EmbeddedMySQL: true,
-		Rate: 2000,
-	}
+	b := Banner{EmbeddedKafka: true, EmbeddedMySQL: true, Rate: 2000, Addresses: Addresses{
+		Kafka: "127.0.0.1:9092", MySQL: "127.0.0.1:3306",
+		HTTP: "127.0.0.1:8080", Reader: "127.0.0.1:8081", Admin: "127.0.0.1:9090",
+	}}
 	var out bytes.Buffer
 	require.NoError(t, b.Print(&out))
 	require.Equal(t, `

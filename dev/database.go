@@ -56,11 +56,8 @@ func init() {
 	vitesslog.Info, vitesslog.Warning, vitesslog.Error = quiet, quiet, quiet
 	vitesslog.Infof, vitesslog.Warningf, vitesslog.Errorf = quietf, quietf, quietf
 	sql.SystemVariables.AddSystemVariables([]sql.SystemVariable{&sql.MysqlSystemVariable{
-		Name:    lockWait,
-		Scope:   sql.GetMysqlScope(sql.SystemVariableScope_Both),
-		Dynamic: true,
-		Type:    types.NewSystemIntType(lockWait, 1, 1<<30, false),
-		Default: int64(50),
+		Name: lockWait, Scope: sql.GetMysqlScope(sql.SystemVariableScope_Both), Dynamic: true,
+		Type: types.NewSystemIntType(lockWait, 1, 1<<30, false), Default: int64(50),
 	}})
 }
 
@@ -79,12 +76,8 @@ func startDatabase(address string, lockWait time.Duration) (*Database, error) {
 	provider := memory.NewDBProvider(memory.NewDatabase(databaseName))
 	d := &Database{address: listener.Addr().String(), engine: sqle.NewDefault(provider), served: make(chan struct{})}
 	config := server.Config{
-		Protocol: "tcp",
-		Address:  d.address,
-		Listener: listener,
-		Version:  "8.0.31-kudos-dev",
-		// A client that does not read its result blocks all others.
-		ConnWriteTimeout: 30 * time.Second,
+		Protocol: "tcp", Address: d.address, Listener: listener, Version: "8.0.31-kudos-dev",
+		ConnWriteTimeout: 30 * time.Second, // a client that does not read its result blocks all others
 	}
 	wrap := func(inner mysql.Handler) (mysql.Handler, error) {
 		d.handler = newSerialHandler(inner, lockWait)

@@ -120,29 +120,26 @@ func (h *serialHandler) ConnectionClosed(conn *mysql.Conn) {
 	h.drainedLocked()
 }
 
-func (h *serialHandler) ComQuery(
-	ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn,
-) error {
-	return h.run(conn, query, func() error { return h.Handler.ComQuery(ctx, conn, query, callback) })
+func (h *serialHandler) ComQuery(ctx context.Context, conn *mysql.Conn, query string, send mysql.ResultSpoolFn) error {
+	return h.run(conn, query, func() error { return h.Handler.ComQuery(ctx, conn, query, send) })
 }
 
 // ComMultiQuery executes the first statement and returns the rest, for which it is called again. So the first word of
 // query classifies all that it executes.
 func (h *serialHandler) ComMultiQuery(
-	ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn,
+	ctx context.Context, conn *mysql.Conn, query string, send mysql.ResultSpoolFn,
 ) (rest string, err error) {
 	err = h.run(conn, query, func() (err error) {
-		rest, err = h.Handler.ComMultiQuery(ctx, conn, query, callback)
+		rest, err = h.Handler.ComMultiQuery(ctx, conn, query, send)
 		return err
 	})
 	return rest, err
 }
 
 func (h *serialHandler) ComStmtExecute(
-	ctx context.Context, conn *mysql.Conn, prepare *mysql.PrepareData, callback func(*sqltypes.Result) error,
+	ctx context.Context, conn *mysql.Conn, prepare *mysql.PrepareData, send func(*sqltypes.Result) error,
 ) error {
-	execute := func() error { return h.Handler.ComStmtExecute(ctx, conn, prepare, callback) }
-	return h.run(conn, prepare.PrepareStmt, execute)
+	return h.run(conn, prepare.PrepareStmt, func() error { return h.Handler.ComStmtExecute(ctx, conn, prepare, send) })
 }
 
 // ComPrepare, ComInitDB and ComResetConnection only read, or discard changes.

@@ -16,8 +16,7 @@ type Shape struct {
 	Users        int
 	NewUsersRate float64
 	MaxUsers     int
-	// Reactions bounds the reactions of all users to all posts, except viral ones: each post has an audience in
-	// proportion to its popularity.
+	// Reactions bounds all reactions, except to viral posts: each post has an audience in proportion to its popularity.
 	Reactions int
 	// Moods is the period in which the share of likes among a post's reactions rises and falls: audiences are bounded,
 	// so new likes are possible only if others are withdrawn. 0: likes are never withdrawn.
@@ -78,11 +77,8 @@ type Generator struct {
 func NewGenerator(shape Shape, seed uint64, begun time.Time) *Generator {
 	random := rand.New(rand.NewPCG(seed, 0))
 	g := &Generator{
-		shape:  shape,
-		random: random,
-		posts:  rand.NewZipf(random, shape.Skew, 1, uint64(shape.Posts-1)),
-		begun:  begun,
-		full:   map[uint64]bool{},
+		shape: shape, random: random, begun: begun, full: map[uint64]bool{},
+		posts: rand.NewZipf(random, shape.Skew, 1, uint64(shape.Posts-1)),
 	}
 	for n := range shape.Posts {
 		g.weight += math.Pow(float64(n+1), -shape.Skew)

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -89,22 +90,17 @@ func (s *Simulator) Counts() SimulatorCounts {
 
 // Run publishes until ctx ends, and returns when all sent events are acknowledged. It waits while Kafka is unavailable.
 func (s *Simulator) Run(ctx context.Context) error {
-	cl, err := s.kafka.NewClient(s.log,
-		kgo.DefaultProduceTopic(schema.TopicLikes),
+	cl, err := s.kafka.NewClient(s.log, kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // murmur2 of the key, Kafka's default
 		kgo.ProducerBatchMaxBytes(schema.LikesMaxMessageBytes),
 		kgo.ProducerLinger(simulatorLinger),
 		kgo.MaxBufferedRecords(s.options.MaxInFlight+1), // never reached: send blocks first
-		kgo.RecordDeliveryTimeout(30*time.Second),
-	)
+		kgo.RecordDeliveryTimeout(30*time.Second))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	seed := s.options.Seed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+	seed := cmp.Or(s.options.Seed, uint64(time.Now().UnixNano()))
 	s.log.Info("simulating likes", "events_per_second", s.options.Rate, "seed", seed)
 	begun := time.Now()
 	g := NewGenerator(DefaultShape(), seed, begun)
@@ -139,10 +135,7 @@ func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Genera
 		return nil
 	}
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, schema.TopicLikes)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
+	if err = cmp.Or(err, ends.Error()); err != nil {
 		return fmt.Errorf("checking whether there are events: %w", err)
 	}
 	empty := true

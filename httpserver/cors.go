@@ -5,13 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/rs/cors"
 )
-
-// preflightAge is how long a browser may cache the response to a preflight request.
-const preflightAge = 10 * time.Minute
 
 // CheckOrigins returns an error for the first item that is not an origin as browsers send it. "*" allows all origins.
 func CheckOrigins(origins []string) error {
@@ -47,6 +43,6 @@ func (c CORS) Handler(next http.Handler) http.Handler {
 	}
 	return cors.New(cors.Options{
 		AllowedOrigins: c.Origins, AllowedMethods: c.Methods, AllowedHeaders: c.Headers, ExposedHeaders: c.Exposed,
-		MaxAge: int(preflightAge.Seconds()),
+		MaxAge: 600, // seconds for which a browser may cache the response to a preflight request
 	}).Handler(next)
 }

@@ -58,9 +58,8 @@ func NewServer(c Config, log *slog.Logger) *Server {
 
 // Listen opens a listener on the configured address.
 func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
-	var lc net.ListenConfig
 	c := s.config
-	ln, err := lc.Listen(ctx, "tcp", c.Addr)
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: listening on %s (set %s to a free host:port): %w", c.Name, c.Addr, c.Key, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -80,31 +79,21 @@ func (a *archiver) waitParked(why string) {
 
 // position is the archive's own position, summed over all partitions.
 func (a *archiver) position() (sum int64) {
-	paths, err := filepath.Glob(filepath.Join(a.dir, "_p*.json"))
-	require.NoError(a.t, err)
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(a.t, err)
+	for _, path := range glob(a.t, a.dir, "_p*.json") {
 		var at struct {
 			NextOffset int64 `json:"next_offset"`
 		}
-		require.NoError(a.t, json.Unmarshal(text, &at))
+		require.NoError(a.t, json.Unmarshal([]byte(readText(a.t, path)), &at))
 		sum += at.NextOffset
 	}
 	return sum
 }
 
-func (a *archiver) unfinished() int {
-	left, err := filepath.Glob(filepath.Join(a.dir, "_*.unfinished"))
-	require.NoError(a.t, err)
-	return len(left)
-}
+func (a *archiver) unfinished() int { return len(glob(a.t, a.dir, "_*.unfinished")) }
 
 func readArchive(t *testing.T, dir string) map[archivedName]archived {
-	paths, err := filepath.Glob(filepath.Join(dir, "hour=*", "*.parquet"))
-	require.NoError(t, err)
 	rows := map[archivedName]archived{}
-	for _, path := range paths {
+	for _, path := range glob(t, dir, "hour=*", "*.parquet") {
 		some, err := parquet.ReadFile[archived](path)
 		require.NoError(t, err, path)
 		for _, r := range some {

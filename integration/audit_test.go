@@ -30,12 +30,14 @@ type auditReport struct {
 	State  struct{ Compared, Different int64 }
 	Strays struct {
 		Different int64
-		Rows      []struct {
-			Table, Row                string
-			Partition, Shard, Belongs int32
-		}
+		Rows      []strayRow
 	}
 	Problems []string
+}
+
+type strayRow struct {
+	Table, Row                string
+	Partition, Shard, Belongs int32
 }
 
 func (s *system) audit(code int, args ...string) (r auditReport) {
@@ -71,13 +73,12 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 	s.db.MustExec("UPDATE like_count SET `count` = `count` + 1000000 WHERE post_id = 7")
 	gone, counted := s.goneRow()
 	s.db.MustExec("UPDATE like_hourly SET dislikes = dislikes - 500000 ORDER BY hour, region, partition_id LIMIT 1")
-	var hour struct {
+	hour := queryRow[struct {
 		Hour      string `db:"h"`
 		Region    string
 		Partition int32 `db:"partition_id"`
-	}
-	require.NoError(t, s.db.Get(&hour,
-		"SELECT DATE_FORMAT(hour, '%Y-%m-%d %H') h, region, partition_id FROM like_hourly WHERE dislikes < -100000"))
+	}](t, s.db, "SELECT DATE_FORMAT(hour, '%Y-%m-%d %H') h, region, partition_id FROM like_hourly "+
+		"WHERE dislikes < -100000")
 	s.db.MustExec("INSERT INTO like_hourly VALUES ('2020-01-01 00:00:00', 'DE', 99, 1, 1)")
 	for _, args := range [][]string{nil, {"--deep"}} {
 		deep := args != nil
@@ -113,8 +114,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 	}
 	t.Logf("events %d", stop())
 	s.drain(time.Minute)
-	out := s.operate("audit", "--deep")
-	require.Equal(t, 3, out.code)
+	out := s.exits(3, s.on("audit", "--deep")...)
 	require.Contains(t, out.stdout, "2 of ")
 	require.Contains(t, out.stdout, "kudos rebuild")
 	require.Contains(t, out.stderr, "reading the state table")

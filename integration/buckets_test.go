@@ -38,8 +38,7 @@ func (r *reader) likersOf(post uint64) (users []uint64) {
 func writeCSV(t testing.TB, events []schema.Event) (path string) {
 	var b bytes.Buffer
 	b.WriteString("post_id,user_id,action,time_ms,region\n")
-	for i := range events {
-		e := &events[i]
+	for _, e := range events {
 		fmt.Fprintf(&b, "%d,%d,%s,%d,%s\n", e.PostID, e.UserID, e.Action, e.TimeMs, e.Region)
 	}
 	path = filepath.Join(t.TempDir(), "likes.csv")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,9 +22,8 @@ import (
 
 // reading is a way to read the ratings as likes, with the counts that awk computed, independently of this code.
 type reading struct {
-	name     string
-	expected string
-	user     func(userID uint64) uint64
+	name, expected string
+	user           func(userID uint64) uint64
 }
 
 var (
@@ -45,13 +45,11 @@ func (r reading) events(t testing.TB) []schema.Event {
 }
 
 func (r reading) counts(t testing.TB) map[uint64]count {
-	text, err := os.ReadFile(filepath.Join(day.MovieLensDir(t), r.expected))
-	require.NoError(t, err)
 	counts := map[uint64]count{}
-	for line := range bytes.Lines(text) {
+	for line := range strings.Lines(readText(t, filepath.Join(day.MovieLensDir(t), r.expected))) {
 		var post uint64
 		var c count
-		_, err := fmt.Sscanf(string(line), "%d\t%d", &post, &c.likes)
+		_, err := fmt.Sscanf(line, "%d\t%d", &post, &c.likes)
 		require.NoError(t, err)
 		counts[post] = c
 	}
@@ -74,9 +72,7 @@ var shuffled = delivery{"shuffled", func(s *system, events []schema.Event) {
 
 var deliveries = []delivery{
 	{"in_order", func(s *system, events []schema.Event) { s.produce(events...) }},
-	{"every_event_twice", func(s *system, events []schema.Event) {
-		s.produce(append(slices.Clone(events), events...)...)
-	}},
+	{"every_event_twice", func(s *system, events []schema.Event) { s.produce(slices.Concat(events, events)...) }},
 	shuffled,
 	{"json_from_kcat", (*system).kcat},
 }
@@ -97,8 +93,7 @@ func (s *system) kcat(events []schema.Event) {
 }
 
 func TestMovieLensOnTheRealStack(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	checkReadings(t, func(t testing.TB) *system {
 		s := newRealSystem(t)
 		s.processor("processor").start()
@@ -107,8 +102,7 @@ func TestMovieLensOnTheRealStack(t *testing.T) {
 }
 
 func TestMovieLensOnEmbeddedParts(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	checkReadings(t, newEmbeddedSystem)
 }
 
@@ -123,12 +117,9 @@ func checkReadings(t *testing.T, start func(testing.TB) *system) {
 
 // TestMovieLensOnMySQL uses MySQL 8.0, not MariaDB, for the reading with the most changes and most disordered delivery.
 func TestMovieLensOnMySQL(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	s := newSystemOn(t, shared.MySQL(t))
-	var version string
-	require.NoError(t, s.db.Get(&version, "SELECT VERSION()"))
-	require.Regexp(t, `^8\.`, version)
+	require.Regexp(t, `^8\.`, queryRow[string](t, s.db, "SELECT VERSION()"))
 	s.processor("processor").start()
 	s.checkReading(changingMinds, shuffled)
 	s.requireExact()
@@ -138,8 +129,7 @@ func TestMovieLensOnMySQL(t *testing.T) {
 // processors fold one log, each with larger batches. (KUDOS_TEST_BATCH folds everything in batches of one size; with
 // size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	for _, servers := range []struct {
 		name  string
 		start func(testing.TB) *system
@@ -239,8 +229,7 @@ func fromEnv(t testing.TB, name string, otherwise int) int {
 
 // Two processors share a log; one is repeatedly killed and restarted on its state. Long: KUDOS_TEST_EVENTS=10000000.
 func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	events := fromEnv(t, "KUDOS_TEST_EVENTS", 1_000_000)
 	wanted := fromEnv(t, "KUDOS_TEST_KILLS", 20)
 	seed := uint64(fromEnv(t, "KUDOS_TEST_SEED", 1))
@@ -272,8 +261,7 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 		}
 		victim.start()
 	}
-	t.Logf("%d events, %d kills, %d of them within the log, %d with an open transaction", events, kills, inside,
-		open)
+	t.Logf("%d events, %d kills, %d of them within the log, %d with an open transaction", events, kills, inside, open)
 	require.GreaterOrEqual(t, inside, wanted, "kills within the log: it was fully consumed too early")
 	// The rest is folded in batches of any size, starting from the killed processors' state in Kafka and MySQL.
 	for _, p := range processors {

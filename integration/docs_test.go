@@ -31,14 +31,10 @@ var (
 // pages reads the documentation, by path from this package. Code blocks are blanked.
 func pages(t *testing.T) (text, prose map[string]string) {
 	t.Helper()
-	names, err := filepath.Glob(root + "/docs/*.md")
-	require.NoError(t, err)
 	text, prose = map[string]string{}, map[string]string{}
-	for _, name := range append(names, root+"/README.md", root+"/CONTRIBUTING.md") {
-		b, err := os.ReadFile(name)
-		require.NoError(t, err)
-		text[name] = string(b)
-		prose[name] = codeBlock.ReplaceAllStringFunc(string(b), func(s string) string {
+	for _, name := range append(glob(t, root, "docs/*.md"), root+"/README.md", root+"/CONTRIBUTING.md") {
+		text[name] = readText(t, name)
+		prose[name] = codeBlock.ReplaceAllStringFunc(text[name], func(s string) string {
 			return strings.Repeat("\n", strings.Count(s, "\n"))
 		})
 	}
@@ -84,13 +80,12 @@ func TestDocsLinksLead(t *testing.T) {
 				t.Errorf("%s: %s has no heading #%s", name, path, anchor)
 			}
 			if code := codeName.FindStringSubmatch(link[1]); code != nil && strings.HasSuffix(path, ".go") {
-				source, err := os.ReadFile(path)
-				require.NoError(t, err)
 				receiver := ""
 				if code[1] != "" {
 					receiver = `\(\w+ \*?` + code[1] + `(\[\w+\])?\) `
 				}
-				if !regexp.MustCompile(`(?m)^(func ` + receiver + `|type )` + code[2] + `\b`).Match(source) {
+				declaration := regexp.MustCompile(`(?m)^(func ` + receiver + `|type )` + code[2] + `\b`)
+				if !declaration.MatchString(readText(t, path)) {
 					t.Errorf("%s: %s does not declare %s", name, path, link[1])
 				}
 			}
@@ -113,9 +108,7 @@ func TestDocsNameTests(t *testing.T) {
 	declared := "\n"
 	for _, s := range sources(t) {
 		if strings.HasSuffix(s.path, "_test.go") {
-			text, err := os.ReadFile(filepath.Join(root, s.path))
-			require.NoError(t, err)
-			for _, f := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			for _, f := range testFunc.FindAllStringSubmatch(readText(t, filepath.Join(root, s.path)), -1) {
 				declared += f[1] + "\n"
 			}
 		}

@@ -78,9 +78,7 @@ func reaches(arrows map[string]map[string]bool, from, to string) bool {
 // TestPackagesAreDrawn compares the graph with docs/design.md; KUDOS_TEST_WRITE=1 updates it (make generate).
 func TestPackagesAreDrawn(t *testing.T) {
 	const page, begin, end = root + "/docs/design.md", "```mermaid\n", "```\n"
-	doc, err := os.ReadFile(page)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(doc), begin)
+	before, rest, found := strings.Cut(readText(t, page), begin)
 	require.True(t, found, "%s has no diagram", page)
 	have, after, found := strings.Cut(rest, end)
 	require.True(t, found, "the diagram in %s has no end", page)

@@ -217,8 +217,7 @@ type twoReplicas struct {
 }
 
 func newTwoReplicas(t *testing.T, topic string, partition int32) *twoReplicas {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	r := &twoReplicas{system: newOwnSystem(t, partitions, 3, nil), topic: topic, partition: partition}
 	r.first, r.second = r.kafka.Node(0), r.kafka.Node(1)
 	r.configure(map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}, topic)

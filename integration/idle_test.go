@@ -30,8 +30,7 @@ func TestIdleSystemIsQuiet(t *testing.T) {
 	waitFor(t, 10*time.Second, "lag 0", func() bool { return lag() == 0 })
 
 	written := func() string {
-		var moved string
-		require.NoError(t, s.db.Get(&moved, "SELECT MAX(updated_at) FROM applied_offset"))
+		moved := queryRow[string](t, s.db, "SELECT MAX(updated_at) FROM applied_offset")
 		return fmt.Sprintf("offsets of all topics: %d, last update in MySQL: %s", s.written(t.Context()), moved)
 	}
 	before := written()

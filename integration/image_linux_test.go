@@ -22,14 +22,13 @@ import (
 
 // image is the result of the Dockerfile: files, and how to run one of them.
 type image struct {
-	t          testing.TB
-	root       string // the directory of the files
-	contain    string // path of the program that runs it
-	WorkingDir string
-	User       string
-	Env        map[string]string
-	Entrypoint []string
-	Runs       []string // build commands
+	t                testing.TB
+	root             string // the directory of the files
+	contain          string // path of the program that runs it
+	WorkingDir, User string
+	Env              map[string]string
+	Entrypoint       []string
+	Runs             []string // build commands
 }
 
 // buildImage executes the Dockerfile's commands, on the files that .dockerignore lets through.
@@ -39,9 +38,8 @@ func buildImage(t testing.TB) *image {
 	source := t.TempDir()
 	for _, file := range deployed.Read[string](t, ".dockerignore") {
 		require.NoError(t, os.MkdirAll(filepath.Join(source, filepath.Dir(file)), 0o755))
-		text, err := os.ReadFile(filepath.Join("..", file))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(source, file), text, 0o644))
+		text := readText(t, filepath.Join("..", file))
+		require.NoError(t, os.WriteFile(filepath.Join(source, file), []byte(text), 0o644))
 	}
 	for _, command := range i.Runs {
 		if !strings.Contains(command, "/out/") {
@@ -82,15 +80,11 @@ func (i *image) container(name, volume string, settings map[string]string, args 
 	for name, value := range env {
 		variables = append(variables, name+"="+value)
 	}
-	text, err := json.Marshal(map[string]any{
-		"Root": i.root, "WorkingDir": i.WorkingDir, "Volume": volume, "UID": uid, "GID": gid,
-		"Args": slices.Concat(i.Entrypoint, args), "Env": variables,
-	})
+	text, err := json.Marshal(map[string]any{"Root": i.root, "WorkingDir": i.WorkingDir, "Volume": volume, "UID": uid,
+		"GID": gid, "Args": slices.Concat(i.Entrypoint, args), "Env": variables})
 	require.NoError(i.t, err)
-	return stack.ProgramForTest(i.t, stack.ProgramOptions{
-		Name: name, Path: i.contain, Args: []string{string(text)},
-		Account: func(a *syscall.SysProcAttr) { a.Cloneflags |= syscall.CLONE_NEWNS },
-	})
+	return stack.ProgramForTest(i.t, stack.ProgramOptions{Name: name, Path: i.contain, Args: []string{string(text)},
+		Account: func(a *syscall.SysProcAttr) { a.Cloneflags |= syscall.CLONE_NEWNS }})
 }
 
 func (i *image) run(volume string, settings map[string]string, args ...string) (output string, ended error) {
@@ -101,14 +95,13 @@ func (i *image) run(volume string, settings map[string]string, args ...string) (
 	case <-time.After(2 * time.Minute):
 		require.Fail(i.t, "the command does not exit", "kudos %v\n%s", args, p.LogTail())
 	}
-	text, err := os.ReadFile(p.LogPath())
-	require.NoError(i.t, err)
-	return string(text), p.Exit()
+	return readText(i.t, p.LogPath()), p.Exit()
 }
 
-func (i *image) mustRun(volume string, settings map[string]string, args ...string) {
+func (i *image) mustRun(volume string, settings map[string]string, args ...string) (output string) {
 	output, err := i.run(volume, settings, args...)
 	require.NoError(i.t, err, "kudos %s\n%s", strings.Join(args, " "), output)
+	return output
 }
 
 type member struct {
@@ -134,8 +127,7 @@ func (s *system) member(i *image, role string, hasVolume bool, settings map[stri
 // MariaDB: as an unprivileged user, without capabilities, with everything but a volume read-only. The roles start
 // before topics and tables exist, and work once they do; their files are in their volumes.
 func TestImageRuns(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	if os.Geteuid() != 0 {
 		t.Skip("requires root: it mounts file systems and changes the user")
 	}
@@ -143,9 +135,7 @@ func TestImageRuns(t *testing.T) {
 	output, err := i.run("", nil, "dev")
 	require.Error(t, err)
 	require.Contains(t, output, `unknown command "dev"`)
-	output, err = i.run("", nil, "version")
-	require.NoError(t, err, output)
-	require.Contains(t, output, "v1.2.3")
+	require.Contains(t, i.mustRun("", nil, "version"), "v1.2.3")
 
 	s := newEmptySystem(t)
 	s.dsn = shared.MariaDB(t).NewDatabase(t)
@@ -193,14 +183,13 @@ func TestImageRuns(t *testing.T) {
 
 // requireConfined: a process runs as the image's user, without capabilities and without a way to gain any.
 func requireConfined(t *testing.T, i *image, pid int) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	status := readText(t, fmt.Sprintf("/proc/%d/status", pid))
 	uid, gid := i.user()
 	for field, value := range map[string]string{
 		"Uid": strings.Repeat(fmt.Sprintf("\t%d", uid), 4), "Gid": strings.Repeat(fmt.Sprintf("\t%d", gid), 4),
 		"CapEff": "\t0000000000000000", "CapPrm": "\t0000000000000000", "NoNewPrivs": "\t1",
 	} {
-		require.Contains(t, string(status), "\n"+field+":"+value+"\n")
+		require.Contains(t, status, "\n"+field+":"+value+"\n")
 	}
 	root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", pid))
 	require.NoError(t, err)

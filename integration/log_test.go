@@ -203,9 +203,8 @@ type writer struct {
 }
 
 func (s *system) writer(topic string, opts ...kgo.Opt) *writer {
-	return &writer{cl: s.ownClient(append([]kgo.Opt{
-		kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(60 << 10), kgo.MaxBufferedRecords(100_000),
-	}, opts...)...)}
+	return &writer{cl: s.ownClient(append([]kgo.Opt{kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(60 << 10),
+		kgo.MaxBufferedRecords(100_000)}, opts...)...)}
 }
 
 func (w *writer) send(rec *kgo.Record) {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -39,18 +38,17 @@ const (
 // TestWatchedFilesExist: alerts, dashboard, autoscalers and docs name metrics that exist, and the docs name all.
 func TestWatchedFilesExist(t *testing.T) {
 	names, series := watchedSystem(t)
-	docs, err := os.ReadFile(operationsDoc)
-	require.NoError(t, err)
+	docs := readText(t, operationsDoc)
 	own := regexp.MustCompile(`^(kudos_|kafka_consumergroup_)`)
 	documented := map[string]bool{}
 	inDocs := regexp.MustCompile("`((kudos|kafka_consumergroup|go_sql)_[a-z0-9_]+)`")
-	for _, name := range inDocs.FindAllStringSubmatch(string(docs), -1) {
+	for _, name := range inDocs.FindAllStringSubmatch(docs, -1) {
 		documented[name[1]] = true
 		if !names[name[1]] {
 			t.Errorf("%s documents %s, which does not exist", operationsDoc, name[1])
 		}
 	}
-	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(string(docs), -1) // not always present
+	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(docs, -1) // not always present
 	for name := range names {
 		if slices.ContainsFunc(mayBe, func(m []string) bool { return strings.HasSuffix(name, m[1]) }) {
 			continue
@@ -122,12 +120,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		s.role("producer", "producer", "--set", "producer.http_addr="+api),
 		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
 	}
-	for _, p := range roles {
-		p.start()
-	}
-	for _, p := range roles {
-		p.waitReady()
-	}
+	startAll(roles...)
 	at := putLike(t, "http://"+api, 1, 2)
 	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, at.Offset)
 	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil,
@@ -166,8 +159,6 @@ func samples(name string, f *dto.MetricFamily) map[string]bool {
 
 // TestEveryAlertHasARunbook: every alert links to a heading, and every runbook belongs to an alert.
 func TestEveryAlertHasARunbook(t *testing.T) {
-	text, err := os.ReadFile(rulesFile)
-	require.NoError(t, err)
 	var rules struct {
 		Groups []struct {
 			Rules []struct {
@@ -176,9 +167,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			}
 		}
 	}
-	require.NoError(t, yaml.Unmarshal(text, &rules))
-	docs, err := os.ReadFile(operationsDoc)
-	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal([]byte(readText(t, rulesFile)), &rules))
 	var alerts, headings []string
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -188,7 +177,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook_url"])
 		}
 	}
-	for _, h := range regexp.MustCompile(`(?m)^### (Kudos\w+)$`).FindAllStringSubmatch(string(docs), -1) {
+	heading := regexp.MustCompile(`(?m)^### (Kudos\w+)$`)
+	for _, h := range heading.FindAllStringSubmatch(readText(t, operationsDoc), -1) {
 		headings = append(headings, h[1])
 	}
 	require.NotEmpty(t, alerts)

@@ -38,6 +38,12 @@ func countsIn(t testing.TB, db *sqlx.DB) map[uint64]count {
 	return counts
 }
 
+// queryRow returns the only row of a query's result, in a scalar or a struct.
+func queryRow[T any](t testing.TB, db *sqlx.DB, query string) (row T) {
+	require.NoError(t, db.GetContext(t.Context(), &row, query))
+	return row
+}
+
 // requireSame compares counts, and reports a few of the differences.
 func requireSame(t testing.TB, what string, want, have map[uint64]count) {
 	d := differences(what, want, have)

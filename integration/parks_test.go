@@ -118,7 +118,7 @@ func (p *parks) resumes() {
 // repair rebuilds while the processor is stopped, checks that counting works afterwards, and returns the output.
 func (p *parks) repair(args ...string) (said string) {
 	p.stop()
-	said = p.rebuild(args...).stdout
+	said = p.rebuild(args...)
 	p.start()
 	p.resumes()
 	return said
@@ -167,8 +167,8 @@ func TestParkAtRecreatedLikes(t *testing.T) {
 	p.start()
 	p.waitParked("likes/2", "topic likes was deleted and recreated", "kudos rebuild --accept-loss")
 	p.stop()
-	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: likes was deleted and recreated")
-	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: nothing is lost")
+	require.Contains(t, p.rebuild("--accept-loss"), "partition 2: likes was deleted and recreated")
+	require.Contains(t, p.rebuild("--accept-loss"), "partition 2: nothing is lost")
 	p.start()
 	p.like(5)
 	p.waitCounted() // counted likes stay counted
@@ -177,9 +177,8 @@ func TestParkAtRecreatedLikes(t *testing.T) {
 // `kudos topics apply` could not write to the last partition.
 func TestParkAtAMissingProgressRecord(t *testing.T) {
 	s := verified(t)
-	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
-		s.deleteTopic(topic)
-	}
+	s.deleteTopic(schema.TopicState)
+	s.deleteTopic(schema.TopicUpdates)
 	_, err := s.admin().CreateTopic(t.Context(), partitions, 1, nil, schema.TopicUpdates)
 	require.NoError(t, err)
 	s.write(updateRecord(3, schema.ProgressKey, schema.Update{Seq: 0}))
@@ -233,8 +232,7 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 
 // While MySQL is unavailable, only the counts wait.
 func TestParkWhileMySQLIsUnavailable(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	database := stack.MariaDBForTest(t, stack.DatabaseOptions{})
 	p := newParks(newSystemOn(t, database))
 	require.NoError(t, database.Kill())
@@ -293,11 +291,11 @@ func (p *parks) recommits(partition int32, reset int64) {
 	p.othersGoOn(partition)
 	p.refused("stop all processors first", "--offsets")
 	p.stop()
-	said := p.rebuild("--offsets").stdout
+	said := p.rebuild("--offsets")
 	require.Contains(p.t, said, fmt.Sprintf("offset %d is committed again", stands))
 	require.Contains(p.t, said, "next: start the processors")
-	require.Contains(p.t, p.rebuild("--offsets").stdout,
-		fmt.Sprintf("partition %d: the committed offset is correct", partition))
+	said = p.rebuild("--offsets")
+	require.Contains(p.t, said, fmt.Sprintf("partition %d: the committed offset is correct", partition))
 	p.start()
 	p.resumes()
 }
@@ -315,7 +313,7 @@ func (p *parks) updatesAgain(partition int32) {
 	}
 	p.deleteTopic(schema.TopicUpdates)
 	p.topicsApply()
-	require.Contains(p.t, p.rebuild("--updates").stdout, "the fold resumes at the offset of the state table")
+	require.Contains(p.t, p.rebuild("--updates"), "the fold resumes at the offset of the state table")
 	p.start()
 	p.resumes()
 }
@@ -347,8 +345,7 @@ func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 
 // Retention has deleted folded events: the state table can no longer be derived from likes.
 func TestRegressStateParkOnAnOldCluster(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	p := newParks(newRealSystem(t))
 	p.deleteBefore(schema.TopicLikes, map[int32]int64{0: 10, 1: 10, 2: 10, 3: 10})
 	p.recommits(2, 5)

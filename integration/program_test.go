@@ -40,6 +40,19 @@ func needPrograms(t testing.TB, programs ...string) {
 	}
 }
 
+func readText(t testing.TB, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// glob returns the paths that match a pattern, given in parts.
+func glob(t testing.TB, pattern ...string) []string {
+	paths, err := filepath.Glob(filepath.Join(pattern...))
+	require.NoError(t, err)
+	return paths
+}
+
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -52,17 +65,22 @@ func (s *system) run(args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, s.program, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		require.ErrorAs(s.t, err, new(*exec.ExitError), "kudos %v", args)
 	}
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
+// exits runs the program, and requires its exit code.
+func (s *system) exits(code int, args ...string) outcome {
+	out := s.run(args...)
+	require.Equal(s.t, code, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
+	return out
+}
+
 // fails runs the program, which must exit with code 1 and say why.
 func (s *system) fails(args []string, says ...string) {
-	out := s.run(args...)
-	require.Equal(s.t, 1, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
+	out := s.exits(1, args...)
 	for _, words := range says {
 		require.Contains(s.t, out.stderr, words, "kudos %v", args)
 	}
@@ -70,15 +88,13 @@ func (s *system) fails(args []string, says ...string) {
 
 // report decodes the JSON output of a command, and requires its exit code.
 func (s *system) report(into any, code int, args ...string) {
-	out := s.run(args...)
-	require.Equal(s.t, code, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
+	out := s.exits(code, args...)
 	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), into), "%s", out.stdout)
 }
 
 // command runs the program, which must succeed, and returns its output.
 func (s *system) command(args ...string) string {
-	out := s.run(args...)
-	require.Zero(s.t, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
+	out := s.exits(0, args...)
 	return out.stdout + out.stderr
 }
 
@@ -96,9 +112,7 @@ func (s *system) on(args ...string) []string {
 	return append(args, "--brokers", s.brokerList(), "--set", s.mysql())
 }
 
-func (s *system) operate(args ...string) outcome {
-	return s.run(s.on(args...)...)
-}
+func (s *system) operate(args ...string) outcome { return s.run(s.on(args...)...) }
 
 // process is a role whose admin server keeps its address over restarts.
 type process struct {
@@ -110,9 +124,8 @@ type process struct {
 // process returns a process that is stopped at the end of the test.
 func (s *system) process(name, dir string, args ...string) *process {
 	p := &process{t: s.t, admin: stack.ReserveForTest(s.t)}
-	p.Server = stack.ProgramForTest(s.t, stack.ProgramOptions{
-		Name: name, Path: s.program, Dir: dir, Log: s.log, Args: append(args, "--set", "admin.addr="+p.admin),
-	})
+	p.Server = stack.ProgramForTest(s.t, stack.ProgramOptions{Name: name, Path: s.program, Dir: dir, Log: s.log,
+		Args: append(args, "--set", "admin.addr="+p.admin)})
 	return p
 }
 
@@ -166,13 +179,18 @@ func (p *process) start() *process {
 	return p
 }
 
-func (p *process) kill() {
-	require.NoError(p.t, p.Kill())
+// startAll starts processes at once, and returns when all of them are ready.
+func startAll(processes ...*process) {
+	for _, p := range processes {
+		p.start()
+	}
+	for _, p := range processes {
+		p.waitReady()
+	}
 }
 
-func (p *process) stop() {
-	require.NoError(p.t, p.Stop())
-}
+func (p *process) kill() { require.NoError(p.t, p.Kill()) }
+func (p *process) stop() { require.NoError(p.t, p.Stop()) }
 
 func (p *process) ready() bool {
 	ready, _ := p.said("readyz")
@@ -180,14 +198,11 @@ func (p *process) ready() bool {
 }
 
 func (p *process) waitReady() {
-	waitSaid(p.t, time.Minute, p.String()+" to be ready", func() (bool, any) {
-		ready, text := p.said("readyz")
-		return ready, text
-	})
+	waitSaid(p.t, time.Minute, p.String()+" to be ready", func() (bool, any) { return p.said("readyz") })
 }
 
 func (p *process) waitAlive() {
-	waitFor(p.t, time.Minute, p.String()+" to respond", func() bool { alive, _ := p.said("livez"); return alive })
+	waitSaid(p.t, time.Minute, p.String()+" to respond", func() (bool, any) { return p.said("livez") })
 }
 
 // said returns the response of the admin server, and whether it was successful.
@@ -203,11 +218,7 @@ func (p *process) said(of string) (well bool, text string) {
 	return resp.StatusCode == http.StatusOK, string(body)
 }
 
-func (p *process) logged() string {
-	text, err := os.ReadFile(p.LogPath())
-	require.NoError(p.t, err)
-	return string(text)
-}
+func (p *process) logged() string { return readText(p.t, p.LogPath()) }
 
 func (p *process) waitLogged(words ...string) {
 	waitFor(p.t, time.Minute, fmt.Sprintf("%s to log %q", p, words), func() bool {

@@ -230,10 +230,7 @@ func startRedis(b *testing.B, posts int) dialer {
 	server, err := stack.StartRedis(b.Context(), stack.RedisOptions{})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, server.Close()) })
-	dial := func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Address())
-	}
-	conn, err := dial(b.Context())
+	conn, err := net.Dial("tcp", server.Address())
 	require.NoError(b, err)
 	in := bufio.NewReader(conn)
 	for from := 1; from <= posts; from += 1000 {
@@ -249,7 +246,7 @@ func startRedis(b *testing.B, posts int) dialer {
 	}
 	require.NoError(b, conn.Close())
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
-		conn, err := dial(ctx)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", server.Address())
 		if err != nil {
 			return nil, nil, err
 		}

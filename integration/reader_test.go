@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -57,8 +56,7 @@ func importFile(s *system, events []schema.Event) {
 // What a reader says is the fold of the log, and equals counts computed independently from the ratings: while events
 // arrive and it is killed, when it has them all, and after a kill with its local store kept, or lost while catching up.
 func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	for _, tt := range []struct {
 		reading
 		send func(*system, []schema.Event)
@@ -108,8 +106,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 
 // A reader shows a transaction as a whole or not at all, even one so large that it arrives in many parts.
 func TestReadersShowTransactionsWhole(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	const post, events = 1, 200_000
 	s := newRealSystem(t)
 	e := s.exactness()
@@ -138,9 +135,7 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 	for kill := range kills {
 		r.start()
 		waitFor(s.t, time.Minute, "the local stores", func() bool {
-			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*", "*"))
-			require.NoError(s.t, err)
-			return len(stores) == s.partitions
+			return len(glob(s.t, r.stateDir, "reactions-*", "*", "*")) == s.partitions
 		})
 		pause(s.t, time.Duration(random.IntN(100))*time.Millisecond)
 		ready := r.ready()
@@ -167,13 +162,8 @@ func newFollowed(t *testing.T) *followed {
 	f.processor = f.system.processor("processor", "--set", "processor.max_batch=100")
 	producer := f.role("producer", "producer", "--set", "producer.http_addr="+at)
 	f.readers = [2]*reader{f.reader("reader-0"), f.reader("reader-1")}
-	asked := []*process{producer, f.readers[0].process, f.readers[1].process}
-	for _, p := range append(asked, f.processor) {
-		p.start()
-	}
-	for _, p := range asked {
-		p.waitReady()
-	}
+	f.processor.start()
+	startAll(producer, f.readers[0].process, f.readers[1].process)
 	return f
 }
 
@@ -184,8 +174,7 @@ type place struct {
 }
 
 func TestReadersFollowTheLog(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	f := newFollowed(t)
 	t.Run("own_likes", f.ownLikes)
 	t.Run("a_reader_that_is_behind", f.behind)

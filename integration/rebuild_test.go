@@ -12,11 +12,9 @@ import (
 	"kudos/schema"
 )
 
-// rebuild runs `kudos rebuild`, which must succeed.
-func (s *system) rebuild(args ...string) outcome {
-	out := s.operate(append([]string{"rebuild", "--yes"}, args...)...)
-	require.Zero(s.t, out.code, "kudos rebuild %v: %s%s", args, out.stdout, out.stderr)
-	return out
+// rebuild runs `kudos rebuild`, which must succeed, and returns its standard output.
+func (s *system) rebuild(args ...string) string {
+	return s.exits(0, s.on(append([]string{"rebuild", "--yes"}, args...)...)...).stdout
 }
 
 // refused runs `kudos rebuild`, which must fail and say why.
@@ -24,9 +22,7 @@ func (s *system) refused(says string, args ...string) {
 	s.fails(s.on(append([]string{"rebuild", "--yes"}, args...)...), says)
 }
 
-func (s *system) topicsApply() {
-	s.command(s.topics(s.partitions, "apply")...)
-}
+func (s *system) topicsApply() { s.command(s.topics(s.partitions, "apply")...) }
 
 func (s *system) damageMySQL() {
 	s.db.MustExec("UPDATE like_count SET `count` = `count` + 3, dislike_count = 0 WHERE post_id % 5 = 0")
@@ -38,14 +34,12 @@ func (s *system) damageMySQL() {
 
 // MySQL is rebuilt repeatedly while likes arrive and the processor works: the counts are exact afterwards.
 func TestRebuildWhileLikesPourIn(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	newRealSystem(t).rebuildUnderLoad()
 }
 
 func TestRebuildOfMySQLItself(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	newSystemOn(t, shared.MySQL(t)).rebuildUnderLoad()
 }
 
@@ -74,11 +68,8 @@ func (s *system) rebuildUnderLoad() {
 	require.Contains(t, strings.Join(s.audit(3).Problems, "\n"), "applied_offset has no row for partition 1")
 	s.rebuild("--drop-old")
 	s.audit(0, "--deep")
-	var left int
-	require.NoError(t, s.db.Get(&left,
-		"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE "+
-			"'%rebuild%'"))
-	require.Zero(t, left, "tables left behind")
+	require.Zero(t, queryRow[int](t, s.db, "SELECT COUNT(*) FROM information_schema.tables "+
+		"WHERE table_schema = DATABASE() AND table_name LIKE '%rebuild%'"), "tables left behind")
 	t.Logf("events %d", stop())
 	s.drainExact(time.Minute)
 	s.audit(0)
@@ -89,13 +80,10 @@ func TestRebuildAsksFirst(t *testing.T) {
 	s := newFolded(t, 5000)
 	s.damageMySQL()
 	before := s.mysqlCounts()
-	out := s.operate("rebuild")
-	require.Equal(t, 2, out.code)
-	require.Contains(t, out.stderr, "use --yes")
-	out = s.operate("rebuild", "--dry-run")
-	require.Zero(t, out.code, out.stderr)
-	require.Contains(t, out.stdout, "posts differ")
-	require.Contains(t, out.stdout, "nothing was changed")
+	require.Contains(t, s.exits(2, s.on("rebuild")...).stderr, "use --yes")
+	said := s.exits(0, s.on("rebuild", "--dry-run")...).stdout
+	require.Contains(t, said, "posts differ")
+	require.Contains(t, said, "nothing was changed")
 	requireSame(t, "like_count after a dry run", before, s.mysqlCounts())
 	s.refused("stop all processors first", "--updates")
 	s.refused("stop all processors first", "--from-events")
@@ -119,10 +107,8 @@ func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 	s.drain(time.Minute)
 	s.requireCounted()
 	s.audit(0, "--deep")
-	out = s.operate("audit")
-	require.Equal(t, 1, out.code, "the counts of posts that have not changed since are not in like-updates: %s",
-		out.stdout)
-	require.Contains(t, out.stdout, "kudos audit --deep")
+	// The counts of posts that have not changed since are not in like-updates.
+	require.Contains(t, s.exits(1, s.on("audit")...).stdout, "kudos audit --deep")
 }
 
 // like-updates is compacted: plain audits still work, since the last update of each post remains. (The audit's warning
@@ -137,10 +123,9 @@ func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 		seed++
 		s.toggles(seed, 3000)
 		s.drain(time.Minute)
-		var left, written uint64
+		left := uint64(0)
 		s.readAll(schema.TopicUpdates, func(*kgo.Record) { left++ })
-		require.NoError(t, s.db.Get(&written, "SELECT SUM(next_seq) FROM applied_offset"))
-		return left < written*3/4
+		return left < queryRow[uint64](t, s.db, "SELECT SUM(next_seq) FROM applied_offset")*3/4
 	})
 	s.auditBoth()
 	s.db.MustExec("UPDATE applied_offset SET next_offset = 0, next_seq = 0")
@@ -165,11 +150,9 @@ func TestRebuildUpdates(t *testing.T) {
 	s.toggles(7, 3000) // arrive meanwhile
 
 	s.refused("run `kudos rebuild --updates`") // MySQL alone would not suffice
-	out := s.rebuild("--updates")
-	require.Contains(t, out.stdout, "start the processors")
+	require.Contains(t, s.rebuild("--updates"), "start the processors")
 	// Again: nothing is left to do in Kafka.
-	out = s.rebuild("--updates")
-	require.Contains(t, out.stdout, "left unchanged")
+	require.Contains(t, s.rebuild("--updates"), "left unchanged")
 	s.auditBoth()
 
 	s.processor("processor-1").start()
@@ -200,14 +183,10 @@ func TestRebuildFromEvents(t *testing.T) {
 
 	// Damage: a pair that never existed, a missing one, and wrong counts.
 	s.damageState()
-	r := s.audit(3, "--deep")
-	require.Positive(t, r.State.Different)
-	out := s.rebuild("--from-events")
-	require.Contains(t, out.stdout, "state records written")
-	r = s.audit(0, "--deep")
-	require.Zero(t, r.State.Different)
-	out = s.rebuild("--from-events")
-	require.Contains(t, out.stdout, "left unchanged")
+	require.Positive(t, s.audit(3, "--deep").State.Different)
+	require.Contains(t, s.rebuild("--from-events"), "state records written")
+	require.Zero(t, s.audit(0, "--deep").State.Different)
+	require.Contains(t, s.rebuild("--from-events"), "left unchanged")
 
 	// Ahead of the published and committed position: Kafka has torn a transaction.
 	ahead := s.progress()[1]

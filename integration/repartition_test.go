@@ -113,9 +113,7 @@ func (s *system) watchQuiet() (stop func()) {
 		}
 		return looks, nil
 	})
-	return func() {
-		require.Greater(s.t, watched.stop(), 10, "queries of MySQL")
-	}
+	return func() { require.Greater(s.t, watched.stop(), 10, "queries of MySQL") }
 }
 
 func (s *system) repartitionArgs(to int, args ...string) []string {

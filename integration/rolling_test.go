@@ -42,16 +42,10 @@ func newFleet(t *testing.T, change ...func(*system)) *fleet {
 	f := &fleet{system: newRealSystem(t, change...), mysql: newStillness(), reading: newStillness(),
 		away: map[string]span{}, rate: fromEnv(t, "KUDOS_TEST_RATE", 500)}
 	f.emitInterval = "500ms"
-	for _, name := range []string{"reader-0", "reader-1"} {
-		r := f.reader(name)
-		f.readers = append(f.readers, r)
-		f.members = append(f.members, fleetMember{process: r.process})
-	}
-	for _, name := range []string{"ranker-0", "ranker-1"} {
-		f.members = append(f.members, fleetMember{process: f.ranker(name, busy...)})
-	}
-	for _, name := range []string{"processor-0", "processor-1"} {
-		f.members = append(f.members, fleetMember{process: f.processor(name)})
+	f.readers = []*reader{f.reader("reader-0"), f.reader("reader-1")}
+	for _, p := range []*process{f.readers[0].process, f.readers[1].process, f.ranker("ranker-0", busy...),
+		f.ranker("ranker-1", busy...), f.processor("processor-0"), f.processor("processor-1")} {
+		f.members = append(f.members, fleetMember{process: p})
 	}
 	var producers []string
 	for _, name := range []string{"producer-0", "producer-1"} {
@@ -155,8 +149,7 @@ const quietFor = 5 * time.Second // observed before the first restart: what is s
 // time a producer accepts likes, and in the end all counts match the sent likes. The log shows the longest waits, which
 // depend on the machine.
 func TestRollingRestartLosesNothing(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	f := newFleet(t)
 	f.tell("before")
 	pause(t, quietFor)
@@ -168,8 +161,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	t.Logf("%d likes, %d per second, %d retries", len(sent), f.rate, f.likers.mu.retries)
 	require.Positive(t, f.likers.mu.retries, "no like was sent while a producer was unavailable")
 	for _, tried := range f.likers.mu.nowhere {
-		require.True(t, tried.excused(f.away), "no producer accepted a like: %+v; unavailable: %+v", tried,
-			f.away)
+		require.True(t, tried.excused(f.away), "no producer accepted a like: %+v; unavailable: %+v", tried, f.away)
 	}
 	f.requireNothingLost(sent)
 }
@@ -235,8 +227,7 @@ func buildEarlier(t *testing.T) (program string) {
 // TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier commit. Under load its processes
 // are replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	before := buildEarlier(t)
 	program := filepath.Join(t.TempDir(), "kudos")
 	install := func(version string) {

@@ -88,8 +88,7 @@ func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
 // TestRule7 does every kind of damage that a retry cannot repair, on a real broker and database, each in another
 // partition. It must park with the right reason, the undamaged one must continue, and a repair must be detected.
 func TestRule7(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	s := newBareSystem(t, 8)
 	_, stop := s.inProcess()
 	s.likeEverywhere(1, 2, 3, 4, 5)
@@ -198,7 +197,6 @@ func (s *system) damageCounts(right map[int32]schema.Progress) {
 		5: "UPDATE applied_offset SET partitions = 16 WHERE partition_id = ?",
 		6: "UPDATE applied_offset SET next_offset = next_offset + 1000 WHERE partition_id = ?",
 	} {
-		_, err := s.db.Exec(statement, partition)
-		require.NoError(s.t, err)
+		s.db.MustExec(statement, partition)
 	}
 }

@@ -1,10 +1,8 @@
 package integration
 
 import (
-	"bufio"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,18 +21,15 @@ const securityDoc = "../docs/security.md" // the guide for granting permissions;
 
 // permission is one operation on one resource, from a row of the table of ACLs.
 type permission struct {
-	user      string
-	operation kadm.ACLOperation
-	resource  string
-	name      string
-	prefixed  bool
+	user           string
+	operation      kadm.ACLOperation
+	resource, name string
+	prefixed       bool
 }
 
 // sectionOf returns the text below a heading, up to the next one of its level.
 func sectionOf(t testing.TB, heading string) string {
-	text, err := os.ReadFile(securityDoc)
-	require.NoError(t, err)
-	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
+	_, section, found := strings.Cut(readText(t, securityDoc), "\n"+heading+"\n")
 	require.True(t, found, "%s has no %s", securityDoc, heading)
 	level, _, _ := strings.Cut(heading, " ")
 	section, _, _ = strings.Cut(section, "\n"+level+" ")
@@ -125,18 +120,11 @@ var allowed = regexp.MustCompile(
 
 // leastPermissions requires that every granted permission was used: the table must not have unnecessary ones.
 func (s *secured) leastPermissions(all []permission) {
-	log, err := os.Open(s.kafka.Node(0).LogPath())
-	require.NoError(s.t, err)
-	defer log.Close()
 	used := map[string][]string{} // names, by user, operation and kind of resource
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		if m := allowed.FindStringSubmatch(lines.Text()); m != nil {
-			use := strings.ToLower(m[1] + " " + m[2] + " " + m[3])
-			used[use] = append(used[use], m[4])
-		}
+	for _, m := range allowed.FindAllStringSubmatch(readText(s.t, s.kafka.Node(0).LogPath()), -1) {
+		use := strings.ToLower(m[1] + " " + m[2] + " " + m[3])
+		used[use] = append(used[use], m[4])
 	}
-	require.NoError(s.t, lines.Err())
 	var unused []string
 	for _, p := range all {
 		use := strings.ToLower(fmt.Sprintf("%s %s %s", p.user, p.operation, strings.ReplaceAll(p.resource, " ", "")))
@@ -149,17 +137,13 @@ func (s *secured) leastPermissions(all []permission) {
 	require.Empty(s.t, unused, "unused permissions in %s", securityDoc)
 }
 
-// grantInMySQL executes the statements of docs/security.md; before selects those to run before the tables exist.
+// grantInMySQL executes a block of statements of docs/security.md; the first is to run before the tables exist.
 // Passwords are the user's name with secret appended, and all users need certificates.
-func (s *secured) grantInMySQL(before bool) {
+func (s *secured) grantInMySQL(block int) {
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(sectionOf(s.t, "## MySQL"), -1)
 	require.Len(s.t, blocks, 2)
-	block := blocks[1][1]
-	if before {
-		block = blocks[0][1]
-	}
 	creates := regexp.MustCompile(`(CREATE USER 'kudos_(\w+)'@'%') IDENTIFIED BY '…' REQUIRE SSL`)
-	for statement := range strings.SplitSeq(creates.ReplaceAllString(block,
+	for statement := range strings.SplitSeq(creates.ReplaceAllString(blocks[block][1],
 		"${1} IDENTIFIED BY '${2}"+secret+"' REQUIRE X509"), ";") {
 		if statement = strings.TrimSpace(statement); statement != "" {
 			s.db.MustExec(statement)
@@ -189,13 +173,9 @@ func TestTableOfACLsIsComplete(t *testing.T) {
 func TestStrimziUsersAreTheTableOfACLs(t *testing.T) {
 	users := map[string]string{"kudos-producer": "producer", "kudos-processor": "processor", "kudos-ranker": "ranker",
 		"kudos-reader": "reader", "kudos-archive": "archive", "kudos-setup": "topics"}
-	inDocs := slices.Collect(maps.Values(users)) // the other users are people
-	var want, have []permission
-	for _, p := range permissionsOfTheDocs(t) {
-		if slices.Contains(inDocs, p.user) {
-			want = append(want, p)
-		}
-	}
+	inDocs := slices.Collect(maps.Values(users))
+	isPerson := func(p permission) bool { return !slices.Contains(inDocs, p.user) }
+	want, have := slices.DeleteFunc(permissionsOfTheDocs(t), isPerson), []permission{}
 	for _, o := range deployed.Read[struct {
 		Kind     string
 		Metadata struct{ Name string }

@@ -43,12 +43,9 @@ var mysqlSetting = map[string]string{
 }
 
 func newSecured(t *testing.T) *secured {
-	tier.Verify(t)
-	t.Parallel()
-	s := &secured{
-		system: newSystem(t), authority: stack.NewAuthority(t),
-		settings: map[string]string{}, roles: map[string]*process{}, want: map[uint64]count{},
-	}
+	parallel(t, tier.Verify)
+	s := &secured{system: newSystem(t), authority: stack.NewAuthority(t), settings: map[string]string{},
+		roles: map[string]*process{}, want: map[uint64]count{}}
 	s.kafka = stack.KafkaForTest(t,
 		stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: kafkaProperties})
 	s.brokers = s.kafka.Brokers() // all clients of the plain listener are super users
@@ -70,10 +67,10 @@ func newSecured(t *testing.T) *secured {
 		cl := s.clientAs(user)
 		waitFor(t, time.Minute, user+" to be authenticated", func() bool { return cl.Ping(t.Context()) == nil })
 	}
-	s.grantInMySQL(true)
+	s.grantInMySQL(0)
 	s.settings["migrate"] = s.settingsOf("migrate", "none")
 	s.as("migrate", "migrate")
-	s.grantInMySQL(false)
+	s.grantInMySQL(1)
 	s.makeTopics()
 	return s
 }
@@ -188,9 +185,7 @@ func (s *secured) ranked() {
 		return s.run("trending", "--window", "all", "--config", s.settings["trending"]).code == 0
 	})
 	waitFor(s.t, time.Minute, "rankings in MySQL", func() bool {
-		var places int
-		require.NoError(s.t, s.db.Get(&places, "SELECT COUNT(*) FROM leaderboard"))
-		return places > 0
+		return queryRow[int](s.t, s.db, "SELECT COUNT(*) FROM leaderboard") > 0
 	})
 }
 
@@ -277,8 +272,7 @@ func (s *secured) refusals() {
 	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a producer must not read")
 	s.fails([]string{"topics", "check", "--config", s.settings["reader"]}, "TOPIC_AUTHORIZATION_FAILED")
 
-	out := s.run("topics", "check", "--config", s.settingsOf("topics", "wrong"+secret))
-	require.Equal(s.t, 1, out.code)
+	out := s.exits(1, "topics", "check", "--config", s.settingsOf("topics", "wrong"+secret))
 	require.Contains(s.t, out.stderr, "SASL_AUTHENTICATION_FAILED")
 	require.NotContains(s.t, out.stdout+out.stderr, secret)
 }

@@ -27,8 +27,7 @@ type sharded struct {
 }
 
 func newSharded(t *testing.T, servers, partitions int) *sharded {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	s := &sharded{system: newEmptySystem(t), fresh: 1_000_000}
 	s.partitions = partitions
 	for range servers {
@@ -177,9 +176,8 @@ func (s *sharded) rankingsAreApart() {
 		of, everywhere := 0, true
 		for i, db := range s.dbs {
 			var here []string
-			require.NoError(s.t, db.Select(&here,
-				"SELECT DISTINCT CONCAT(region, '/', period) FROM leaderboard UNION SELECT DISTINCT CONCAT(region, "+
-					"'/', `window`) FROM trending"))
+			require.NoError(s.t, db.Select(&here, "SELECT DISTINCT CONCAT(region, '/', period) FROM leaderboard "+
+				"UNION SELECT DISTINCT CONCAT(region, '/', `window`) FROM trending"))
 			everywhere = everywhere && len(here) > 0
 			for _, key := range here {
 				require.Equal(s.t, i, int(schema.KeyPartition([]byte(key), int32(s.partitions)))%len(s.dbs), key)
@@ -206,8 +204,7 @@ func (s *sharded) whereSaysSo() {
 	s.report(&places, 0, s.on(args...)...)
 	require.Len(s.t, places, 40)
 	for _, at := range places {
-		var rows int
-		require.NoError(s.t, s.dbs[at.Shard].Get(&rows, "SELECT COUNT(*) FROM like_count WHERE post_id = "+at.Key))
+		rows := queryRow[int](s.t, s.dbs[at.Shard], "SELECT COUNT(*) FROM like_count WHERE post_id = "+at.Key)
 		require.Equal(s.t, 1, rows, "post %s on %s", at.Key, at.Server)
 		require.Contains(s.t, at.Server, s.servers[at.Shard].Address())
 	}
@@ -219,8 +216,7 @@ func (s *sharded) readerAddsUp() {
 	r.waitReady()
 	want := int64(0)
 	for _, db := range s.dbs {
-		var likes int64
-		require.NoError(s.t, db.Get(&likes, "SELECT COALESCE(SUM(likes), 0) FROM like_hourly"))
+		likes := queryRow[int64](s.t, db, "SELECT COALESCE(SUM(likes), 0) FROM like_hourly")
 		require.Positive(s.t, likes)
 		want += likes
 	}
@@ -329,21 +325,16 @@ func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 		require.Zero(t, r.Posts.Different, "%+v", r.Posts.Rows)
 		require.Zero(t, r.Hours.Different, "%+v", r.Hours.Rows)
 		require.EqualValues(t, 2, r.Strays.Different)
-		require.Equal(t, fmt.Sprintf("like_count post %d 1 0 1", post),
-			fmt.Sprint(r.Strays.Rows[0].Table, " ", r.Strays.Rows[0].Row, " ", r.Strays.Rows[0].Partition,
-				r.Strays.Rows[0].Shard, r.Strays.Rows[0].Belongs))
-		require.Equal(t, "like_hourly 2020-01-01 00:00 DE 2 1 0",
-			fmt.Sprint(r.Strays.Rows[1].Table, " ", r.Strays.Rows[1].Row, " ", r.Strays.Rows[1].Partition,
-				r.Strays.Rows[1].Shard, r.Strays.Rows[1].Belongs))
+		require.Equal(t, []strayRow{{"like_count", fmt.Sprintf("post %d", post), 1, 0, 1},
+			{"like_hourly", "2020-01-01 00:00 DE", 2, 1, 0}}, r.Strays.Rows)
 		require.Len(t, r.Problems, 1)
 		require.Contains(t, r.Problems[0], "has a row of partition 2, which belongs to shard 0 of 2")
 	}
-	out := s.operate("audit")
-	require.Contains(t, out.stdout, "2 rows are in a shard that does not own their partition")
-	out = s.rebuild()
+	require.Contains(t, s.operate("audit").stdout, "2 rows are in a shard that does not own their partition")
+	said := s.rebuild()
 	for i, server := range s.servers {
-		require.Contains(t, out.stdout, fmt.Sprintf("rebuilt: MySQL at %s/", server.Address()))
-		require.Contains(t, out.stdout, fmt.Sprintf("(shard %d of 2)", i))
+		require.Contains(t, said, fmt.Sprintf("rebuilt: MySQL at %s/", server.Address()))
+		require.Contains(t, said, fmt.Sprintf("(shard %d of 2)", i))
 	}
 	s.audit(0, "--deep")
 	t.Logf("events %d", stop())

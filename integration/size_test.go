@@ -7,7 +7,6 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -20,8 +19,8 @@ import (
 
 // Lines are a cost: these are limits for files not generated. At the limit, removed code has to pay for new code.
 const (
-	productLines  = 38_790 // of our packages in `go list -deps .`
-	allLines      = 104_850
+	productLines  = 38_000 // of our packages in `go list -deps .`
+	allLines      = 102_900
 	fileLines     = 400
 	functionLines = 60 // without composite literals: tables may be long
 	testLines     = 75 // of a test, which may be longer
@@ -38,8 +37,7 @@ func TestSize(t *testing.T) {
 	product := productDirs(list)
 	all, shipped, small := 0, 0, map[string][]string{}
 	for _, s := range list {
-		text, err := os.ReadFile(filepath.Join(root, s.path))
-		require.NoError(t, err)
+		text := []byte(readText(t, filepath.Join(root, s.path)))
 		lines := bytes.Count(text, []byte("\n"))
 		all += lines
 		if generated.Match(text) {

@@ -32,13 +32,9 @@ func (p *process) running() (partitions []int32) {
 // follows reports whether it has n standby replicas, none of them behind.
 func (p *process) follows(n int) bool {
 	following := p.samples("kudos_standby_copies", ofTheFold("following"))
-	atTheEnd := 0
-	for _, s := range p.samples("kudos_standby_behind_records", map[string]string{"group": schema.GroupFold}) {
-		if s.value == 0 {
-			atTheEnd++
-		}
-	}
-	return len(following) == 1 && following[0].value == float64(n) && atTheEnd == n
+	replicas := p.samples("kudos_standby_behind_records", map[string]string{"group": schema.GroupFold})
+	atTheEnd := slices.DeleteFunc(replicas, func(s sample) bool { return s.value != 0 })
+	return len(following) == 1 && following[0].value == float64(n) && len(atTheEnd) == n
 }
 
 // recovered is how many changelog records it has read to open partitions.
@@ -82,8 +78,7 @@ func (s *system) killUnderLoad(seed uint64, victim, survivor *process) (recovere
 // one reads next to nothing to take over its partitions; without them, it reads all of their state tables. The counts
 // are exact in both cases. Partitions that a processor gives up become standby replicas too.
 func TestTakeoverReadsWhatWasNotFollowed(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)
 	for _, standby := range []bool{false, true} {
 		t.Run(fmt.Sprintf("standby=%v", standby), func(t *testing.T) {

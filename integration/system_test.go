@@ -56,16 +56,20 @@ type system struct {
 }
 
 func newSystem(t testing.TB) *system {
-	return &system{
-		t: t, program: shared.Kudos(t), log: slog.New(slog.DiscardHandler), sessionTimeout: "2s",
-		partitions: partitions, replication: 1,
-	}
+	return &system{t: t, program: shared.Kudos(t), log: slog.New(slog.DiscardHandler), sessionTimeout: "2s",
+		partitions: partitions, replication: 1}
+}
+
+// parallel marks a test with its tier, such as tier.Verify, and lets it run in parallel with others.
+func parallel(t *testing.T, mark func(testing.TB)) {
+	t.Helper()
+	mark(t)
+	t.Parallel()
 }
 
 // verified returns a system for a test of `make verify`, which runs in parallel with others.
 func verified(t *testing.T, change ...func(*system)) *system {
-	tier.Verify(t)
-	t.Parallel()
+	parallel(t, tier.Verify)
 	return newRealSystem(t, change...)
 }
 
@@ -118,17 +122,13 @@ func newEmbeddedSystem(t testing.TB) *system {
 	s := newSystem(t)
 	dir := t.TempDir()
 	ready, free := filepath.Join(dir, "ready.json"), "127.0.0.1:0"
-	dev := stack.ProgramForTest(t, stack.ProgramOptions{
-		Name: "dev", Path: s.program, Dir: dir, Log: s.log,
+	dev := stack.ProgramForTest(t, stack.ProgramOptions{Name: "dev", Path: s.program, Dir: dir, Log: s.log,
 		Args: []string{"dev", "--kafka-addr", free, "--mysql-addr", free, "--http-addr", free, "--reader-addr", free,
 			"--admin-addr", free, "--ready-file", ready, "--set", fmt.Sprintf("topics.partitions=%d", partitions)},
-		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
-	})
+		Probe: func(context.Context) error { _, err := os.Stat(ready); return err }})
 	require.NoError(t, dev.Start(t.Context()), "kudos dev")
 	var at struct{ Kafka, MySQL string }
-	text, err := os.ReadFile(ready)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &at))
+	require.NoError(t, json.Unmarshal([]byte(readText(t, ready)), &at))
 	s.brokers, s.dsn = []string{at.Kafka}, "root@tcp("+at.MySQL+")/kudos"
 	s.connect()
 	return s
@@ -178,10 +178,9 @@ func (s *system) mysql() string {
 
 // topics returns a command of `kudos topics`, with the flags that describe the topics.
 func (s *system) topics(partitions int, args ...string) []string {
-	return slices.Concat([]string{"topics"}, args, []string{
-		"--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions),
-		"--set", fmt.Sprintf("topics.replication_factor=%d", s.replication),
-	})
+	return slices.Concat([]string{"topics"}, args, []string{"--brokers", s.brokerList(),
+		"--set", fmt.Sprintf("topics.partitions=%d", partitions),
+		"--set", fmt.Sprintf("topics.replication_factor=%d", s.replication)})
 }
 
 func (s *system) buckets() string {

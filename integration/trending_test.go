@@ -23,10 +23,8 @@ import (
 
 var busy = []string{"--set", "ranker.idle_after=24h"} // for old logs: no partition may advance by the wall clock
 
-var rankingSettings = rankings.Config{
-	Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Lateness: 2 * time.Minute,
-	Score: "count", HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
-}
+var rankingSettings = rankings.Config{Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour},
+	Lateness: 2 * time.Minute, Score: "count", HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1}
 
 // rankerLag returns how many records of like-updates are not ranked yet, and how many are.
 func (s *system) rankerLag() (lag, ranked int64) {
@@ -116,8 +114,7 @@ func aDay(events int) []schema.Event {
 
 // Every ranking matches the log at the positions it names, while two rankers are killed repeatedly before catching up.
 func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
-	tier.Test(t)
-	t.Parallel()
+	parallel(t, tier.Test)
 	for _, tt := range []struct {
 		name   string
 		events func(testing.TB) []schema.Event
@@ -286,10 +283,7 @@ func decoded(t testing.TB, log *rankings.Log) iter.Seq2[string, *schema.Ranking]
 
 // lastRanking returns the newest ranking of a key, without posts if there is none.
 func (s *system) lastRanking(key string) *schema.Ranking {
-	if r := maps.Collect(s.rankings())[key]; r != nil {
-		return r
-	}
-	return &schema.Ranking{}
+	return cmp.Or(maps.Collect(s.rankings())[key], &schema.Ranking{})
 }
 
 // TestModerationTakesAPostOut excludes a post, then includes it, in otherwise unchanged rankings in Kafka and MySQL.

@@ -38,11 +38,8 @@ const (
 // TestWalkthroughs follows each chapter of docs/walkthroughs.md on a real Kafka and MariaDB, after the common start and
 // Deploy. Commands run as written, except for the first block's addresses; output must match, and counts be exact.
 func TestWalkthroughs(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	text, err := os.ReadFile(walkthroughsDoc)
-	require.NoError(t, err)
-	chapters, err := readWalkthroughs(string(text))
+	parallel(t, tier.Verify)
+	chapters, err := readWalkthroughs(readText(t, walkthroughsDoc))
 	require.NoError(t, err)
 	var titles []string
 	for _, c := range chapters {
@@ -124,11 +121,8 @@ func (w *walk) closeShell() {
 		require.NoError(w.t, err, "the shell")
 		return
 	}
-	logs, err := filepath.Glob(filepath.Join(w.dir, "*.log"))
-	require.NoError(w.t, err)
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		require.NoError(w.t, err)
+	for _, log := range glob(w.t, w.dir, "*.log") {
+		text := readText(w.t, log)
 		w.t.Logf("%s:\n%s", filepath.Base(log), text[max(0, len(text)-4000):])
 	}
 }
@@ -143,8 +137,7 @@ func (w *walk) begin(steps []step) {
 			}
 			return w.addresses[address]
 		})
-	w.do([]step{first})
-	w.do(steps[1:])
+	w.do(append([]step{first}, steps[1:]...))
 }
 
 func (w *walk) do(steps []step) {

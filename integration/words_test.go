@@ -60,8 +60,7 @@ func TestWords(t *testing.T) {
 		return err
 	}))
 	for _, s := range sources(t) {
-		text, err := os.ReadFile(filepath.Join(root, s.path))
-		require.NoError(t, err)
+		text := []byte(readText(t, filepath.Join(root, s.path)))
 		if generated.Match(text) {
 			continue
 		}

@@ -65,11 +65,10 @@ func BenchmarkSizes(b *testing.B) {
 		for _, topic := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates} {
 			b.ReportMetric(float64(bytes[topic])/float64(s.written(b.Context(), topic)), topic+"-B")
 		}
-		var rows, size int64
 		s.db.MustExec("ANALYZE TABLE like_count")
-		require.NoError(b, s.db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&rows))
-		require.NoError(b, s.db.QueryRow("SELECT data_length FROM information_schema.tables "+
-			"WHERE table_schema = DATABASE() AND table_name = 'like_count'").Scan(&size))
+		rows := queryRow[int64](b, s.db, "SELECT COUNT(*) FROM like_count")
+		size := queryRow[int64](b, s.db, "SELECT data_length FROM information_schema.tables "+
+			"WHERE table_schema = DATABASE() AND table_name = 'like_count'")
 		b.ReportMetric(float64(size)/float64(rows), "like_count-B")
 	}
 }
@@ -131,9 +130,6 @@ func (s *system) timeToRanking(p *process, i int) time.Duration {
 	log, err := rankings.Read(s.t.Context(), s.brokers)
 	require.NoError(s.t, err)
 	var last schema.Update
-	for r := range log.Updates[0].All() {
-		require.NoError(s.t, schema.DecodeUpdate(r.Value, &last))
-	}
 	minute := time.Now().Unix() / 60
 	var records []*kgo.Record
 	for p := range int32(partitions) { // in all partitions, so that all reach the same time
@@ -185,10 +181,8 @@ func (s *system) preloadUpdates(n int, minutes int64) {
 		}
 		likes[post]++
 		p := schema.PartitionFor(post, partitions)
-		u := schema.Update{
-			Seq: seq[p], Counts: schema.Counts{Likes: likes[post]}, SourceOffset: int64(seq[p]) + 1,
-			Deltas: []schema.Delta{{Region: regions[r.IntN(5)], Minute: start + int64(i)*minutes/int64(n), Likes: 1}},
-		}
+		u := schema.Update{Seq: seq[p], Counts: schema.Counts{Likes: likes[post]}, SourceOffset: int64(seq[p]) + 1,
+			Deltas: []schema.Delta{{Region: regions[r.IntN(5)], Minute: start + int64(i)*minutes/int64(n), Likes: 1}}}
 		seq[p]++
 		w.send(updateRecord(p, fmt.Sprint(post), u))
 	}

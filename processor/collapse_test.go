@@ -44,10 +44,8 @@ func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 		require.ElementsMatch(t, []sql.CountDelta{{PostID: 7, Likes: 9, Dislikes: 1}, {PostID: 9, Dislikes: 3}},
 			w.counts)
 		require.ElementsMatch(t, []sql.HourDelta{
-			{Hour: 0, Region: "US", Likes: 1, Dislikes: 4},
-			{Hour: 0, Region: "FR", Likes: 5},
-			{Hour: 1, Region: "DE", Likes: 2},
-			{Hour: 2, Region: "DE", Likes: 1},
+			{Hour: 0, Region: "US", Likes: 1, Dislikes: 4}, {Hour: 0, Region: "FR", Likes: 5},
+			{Hour: 1, Region: "DE", Likes: 2}, {Hour: 2, Region: "DE", Likes: 1},
 		}, w.hours)
 	}
 	require.Equal(t, sql.Position{NextSeq: 5}, w.position, "it advances only after the commit")
@@ -71,8 +69,7 @@ func TestCollapseParksOnInconsistentUpdates(t *testing.T) {
 			[]string{"offset 50", "post-7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &countWorker{partition: 2, position: sql.Position{NextSeq: 5}}
-			_, err := w.collapse(c.batch)
+			_, err := (&countWorker{partition: 2, position: sql.Position{NextSeq: 5}}).collapse(c.batch)
 			var park *stream.ParkError
 			require.ErrorAs(t, err, &park)
 			require.NotEmpty(t, park.Action)

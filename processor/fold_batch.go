@@ -29,9 +29,8 @@ func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if err != nil {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
-	out := &output{
-		partition: w.partition, progress: w.progress, next: b.Next, began: time.Now(), store: w.store.NewWrite(),
-	}
+	out := &output{partition: w.partition, progress: w.progress, next: b.Next, began: time.Now(),
+		store: w.store.NewWrite()}
 	err = w.transact(x, b, out)
 	tracing.End(out.spans, err)
 	if err != nil {

@@ -70,12 +70,10 @@ func parkMySQL(err error) error {
 	var other *sql.ShardError
 	var unknown *sql.UnknownOutcomeError
 	switch {
-	case errors.Is(err, sql.ErrPositionMissing):
-		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
-	case errors.As(err, &changed):
-		if changed.Stored.TopicID == changed.Given.TopicID && changed.Stored.Partitions < changed.Given.Partitions {
-			return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
-		}
+	case errors.As(err, &changed) && changed.Stored.TopicID == changed.Given.TopicID &&
+		changed.Stored.Partitions < changed.Given.Partitions:
+		return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
+	case errors.As(err, &changed), errors.Is(err, sql.ErrPositionMissing):
 		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
 	case errors.As(err, &other):
 		return stream.Park(stream.CauseMySQL, sql.ShardAction, "%w", err)
@@ -161,9 +159,8 @@ func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
 	}
 	for key, net := range hours {
 		if net != (schema.Counts{}) {
-			w.hours = append(w.hours, sql.HourDelta{
-				Hour: key.hour, Region: key.region.String(), Likes: net.Likes, Dislikes: net.Dislikes,
-			})
+			w.hours = append(w.hours, sql.HourDelta{Hour: key.hour, Region: key.region.String(),
+				Likes: net.Likes, Dislikes: net.Dislikes})
 		}
 	}
 	return sql.Position{NextSeq: seq}, nil

@@ -47,8 +47,7 @@ func TestRangeIsAppliedOnce(t *testing.T) {
 	s.produce(record(like(0, 200)))
 	s.waitExact(p)
 	p.waitIdle()
-	require.Equal(t, applied+2, p.metric("kudos_updates_applied_total"),
-		"only the later batch was applied here")
+	require.Equal(t, applied+2, p.metric("kudos_updates_applied_total"), "only the later batch was applied here")
 	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupApply, "moved"))
 	for metric, transactions := range map[string]string{
 		"kudos_fold_seconds":         "kudos_fold_transactions_total",

@@ -14,18 +14,10 @@ import (
 
 // metrics of the role. Counters count committed work: work that was repeated after a failure counts once.
 type metrics struct {
-	events       prometheus.Counter
-	deadLetters  *prometheus.CounterVec // by reason
-	forwarded    prometheus.Counter
-	transitions  prometheus.Counter
-	duplicates   prometheus.Counter
-	capped       prometheus.Counter
-	badRegions   prometheus.Counter
-	transactions prometheus.Counter
-	updates      prometheus.Counter
-	applied      prometheus.Counter
-	rows         prometheus.Counter
-	applies      prometheus.Counter
+	events, forwarded, transitions, duplicates, capped, badRegions prometheus.Counter // of likes
+	transactions, updates, applied, rows, applies                  prometheus.Counter
+
+	deadLetters  *prometheus.CounterVec   // by reason
 	failed       *prometheus.CounterVec   // by group and outcome
 	batchRecords *prometheus.HistogramVec // by group
 
@@ -58,8 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		transitions: counter("transitions_total", "Events that changed a reaction."),
 		duplicates: counter("duplicates_total", "Events that changed no reaction: they repeated the current "+
 			"reaction, or arrived after a later event of the same user on the post."),
-		capped: counter("events_capped_total",
-			"Events whose time was more than 60 s ahead of the log-append time."),
+		capped: counter("events_capped_total", "Events whose time was more than 60 s ahead of the log-append time."),
 		badRegions: counter("events_bad_region_total",
 			"Events whose region is not an ISO 3166 code; they count under ZZ."),
 		transactions: counter("fold_transactions_total", "Kafka transactions committed by latest-like-action."),
@@ -74,16 +65,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"unknown (it failed during the commit; reopening the partition finds out the outcome), "+
 				"moved (another process moved MySQL's position), aborted."), []string{"group", "outcome"}),
 		batchRecords: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kudos", Name: "batch_records",
-			Help: "Records per committed batch, by group: " +
-				"under load batches grow, up to processor.max_batch.",
+			Help:    "Records per committed batch, by group: under load batches grow, up to processor.max_batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10)}, []string{"group"}), // 1 to 262,144
 		foldSeconds: f.NewHistogram(seconds("fold_seconds",
 			"Seconds from the start of a batch of likes until all of its records were passed to the Kafka client.")),
 		kafkaCommitSeconds: f.NewHistogram(seconds("kafka_commit_seconds",
 			"Seconds from the end of the fold until Kafka has committed the batch's transaction.")),
 		mysqlCommitSeconds: f.NewHistogramVec(seconds("mysql_commit_seconds",
-			"Duration of a transaction in MySQL in seconds, including retries after deadlocks, "+
-				"by shard."), []string{"shard"}),
+			"Duration of a transaction in MySQL in seconds, including retries after deadlocks, by shard."),
+			[]string{"shard"}),
 	}
 	for _, outcome := range []string{outcomeUnknown, outcomeAborted} {
 		m.failed.WithLabelValues(schema.GroupFold, outcome)
@@ -99,10 +89,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func (m *metrics) foldFailed(err error, committing bool) {
 	outcome := outcomeAborted
-	switch {
-	case errors.Is(err, kafka.ErrFenced):
+	if errors.Is(err, kafka.ErrFenced) {
 		outcome = outcomeFenced
-	case committing:
+	} else if committing {
 		outcome = outcomeUnknown
 	}
 	m.failed.WithLabelValues(schema.GroupFold, outcome).Inc()
@@ -110,11 +99,9 @@ func (m *metrics) foldFailed(err error, committing bool) {
 
 func (m *metrics) applyFailed(err error) {
 	outcome := outcomeAborted
-	var unknown *sql.UnknownOutcomeError
-	switch {
-	case errors.Is(err, sql.ErrPositionMoved):
+	if errors.Is(err, sql.ErrPositionMoved) {
 		outcome = outcomeMoved
-	case errors.As(err, &unknown):
+	} else if _, unknown := errors.AsType[*sql.UnknownOutcomeError](err); unknown {
 		outcome = outcomeUnknown
 	}
 	m.failed.WithLabelValues(schema.GroupApply, outcome).Inc()

@@ -28,15 +28,10 @@ type Options struct {
 // DefaultOptions suit a production processor.
 func DefaultOptions() Options {
 	return Options{
-		StateDir:              "kudos-state",
-		MaxBatch:              100_000,
-		CacheBytes:            128 << 20,
-		BufferBytes:           256 << 20,
-		TransactionTimeout:    30 * time.Second,
-		SessionTimeout:        10 * time.Second,
-		ParkInterval:          5 * time.Second,
-		PositionCheckInterval: 5 * time.Second,
-		ShutdownTimeout:       20 * time.Second,
+		StateDir: "kudos-state",
+		MaxBatch: 100_000, CacheBytes: 128 << 20, BufferBytes: 256 << 20,
+		TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
+		ParkInterval: 5 * time.Second, PositionCheckInterval: 5 * time.Second, ShutdownTimeout: 20 * time.Second,
 	}
 }
 

@@ -117,8 +117,7 @@ func TestFoldDoesNotMissMarkers(t *testing.T) {
 	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 1, -1))
 	require.Greater(t, s.Broker.PartitionInfo(schema.TopicLikes, 1).LogStartOffset,
 		forwarded[len(forwarded)-1].Offset+1, "the log ends with a marker")
-	p = s.run()
-	p.waitReady()
+	s.run().waitReady()
 	s.produce(likes(200, 1)...)
 	s.waitExact()
 }
@@ -197,8 +196,7 @@ func TestOtherPartitionCountStopsEverything(t *testing.T) {
 			require.NoError(t, err)
 			says := []string{c.says + " partitions, but the state table was created for 4",
 				"action: kudos topics repartition --set topics.partitions=6"}
-			second := s.run()
-			second.waitParked(says...)
+			s.run().waitParked(says...)
 			if c.running {
 				p.waitParked(says...)
 			}
@@ -216,10 +214,7 @@ func TestFoldContinuesInGrownTopics(t *testing.T) {
 	} {
 		t.Run(topics[0], func(t *testing.T) {
 			t.Parallel()
-			s := newRepartitioned(t)
-			p := s.run()
-			s.react(500)
-			s.waitCounted()
+			s, p := newRepartitioned(t, 500)
 			_, err := s.adm.CreatePartitions(t.Context(), 2, topics...)
 			require.NoError(t, err)
 			s.react(100)

@@ -79,10 +79,7 @@ func TestRebuildOffsetsWhenLikesHasLostItsStart(t *testing.T) {
 // The action works after partitions were added: the state table cannot be rebuilt from likes alone.
 func TestRebuildOffsetsAfterARepartition(t *testing.T) {
 	t.Parallel()
-	s := newRepartitioned(t)
-	p := s.run()
-	s.react(500)
-	s.waitCounted()
+	s, p := newRepartitioned(t, 500)
 	p.stop()
 	s.grow(6)
 	s.react(200)
@@ -98,8 +95,7 @@ func TestRebuildOffsetsAfterARepartition(t *testing.T) {
 		"action: stop the processors, then: kudos rebuild --offsets")
 	p.stop()
 	s.rebuildOffsets()
-	p = s.run()
-	p.waitReady()
+	s.run().waitReady()
 	s.checkExact(1)
 }
 
@@ -119,8 +115,7 @@ func TestFoldParksWhenTheStateTableIsBehind(t *testing.T) {
 	p.waitParked("likes/0 parked", why, "action: stop the processors, then: kudos rebuild --from-events")
 	p.stop()
 	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 3, 5))
-	p = s.run()
-	p.waitParked("likes/0 parked", why, "action: stop the processors, delete like-updates, then: kudos topics "+
+	s.run().waitParked("likes/0 parked", why, "action: stop the processors, delete like-updates, then: kudos topics "+
 		"apply, and kudos rebuild --updates")
 	s.othersGoOn(0, 100)
 }

@@ -33,8 +33,7 @@ type Processor struct {
 }
 
 // New returns a processor. It starts nothing.
-func New(
-	opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
+func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
 ) (*Processor, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
@@ -42,14 +41,8 @@ func New(
 	p := &Processor{opts: opts, kafka: kafka, db: db, log: log}
 	p.stores = store.NewSet(opts.StateDir, opts.CacheBytes, log)
 	workers := NewWorkers(opts, kafka, p.stores, db, log, reg)
-	foldOpts := stream.ProcessorOptions{
-		Kafka:           kafka,
-		MaxBatch:        opts.MaxBatch,
-		TickInterval:    time.Second,
-		ParkInterval:    opts.ParkInterval,
-		SessionTimeout:  opts.SessionTimeout,
-		ShutdownTimeout: opts.ShutdownTimeout,
-	}
+	foldOpts := stream.ProcessorOptions{Kafka: kafka, MaxBatch: opts.MaxBatch, TickInterval: time.Second,
+		ParkInterval: opts.ParkInterval, SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
 	applyOpts := foldOpts
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossAction = table.CheckPartitions, table.ActionAcceptLoss
@@ -96,11 +89,10 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 	defer cl.Close()
 	for {
 		err := kafka.RequireTransactionVersion2(ctx, cl)
-		var refusal *kafka.SetupError
-		switch {
-		case err == nil || ctx.Err() != nil:
+		if err == nil || ctx.Err() != nil {
 			return nil
-		case errors.As(err, &refusal):
+		}
+		if refusal, ok := errors.AsType[*kafka.SetupError](err); ok {
 			return fmt.Errorf("%w; run: %s", refusal, refusal.Action)
 		}
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
@@ -166,12 +158,10 @@ func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Sh
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	local := w.stores.New(schema.TopicState, a.Partition)
 	txn := kafka.NewTxn(kafka.TxnOptions{
-		ID:            schema.FoldTransactionalID(a.Partition),
-		Member:        a.Member,
-		Source:        kafka.LogPartition{Topic: schema.TopicLikes, Partition: a.Partition},
-		Timeout:       w.opts.TransactionTimeout,
-		BatchMaxBytes: schema.BatchMaxBytes,
-		Kafka:         w.kafka,
+		ID:     schema.FoldTransactionalID(a.Partition),
+		Member: a.Member,
+		Source: kafka.LogPartition{Topic: schema.TopicLikes, Partition: a.Partition},
+		Kafka:  w.kafka, Timeout: w.opts.TransactionTimeout, BatchMaxBytes: schema.BatchMaxBytes,
 	}, w.log)
 	return &foldWorker{Workers: w, Txn: txn, partition: a.Partition, store: local}
 }

@@ -40,10 +40,9 @@ func publishBatch(t testing.TB, w *foldWorker, state fold.State, next kafka.Posi
 }
 
 func testProgress() schema.Progress {
-	return schema.Progress{
-		NextOffset: 100, LeaderEpoch: 3, NextSeq: 7, ClusterID: "cluster", Partitions: foldtest.Partitions,
-		SourceID: schema.TopicID{1}, StateID: schema.TopicID{2}, UpdatesID: schema.TopicID{3},
-	}
+	return schema.Progress{NextOffset: 100, LeaderEpoch: 3, NextSeq: 7, ClusterID: "cluster",
+		Partitions: foldtest.Partitions, SourceID: schema.TopicID{1}, StateID: schema.TopicID{2},
+		UpdatesID: schema.TopicID{3}}
 }
 
 func spell(t testing.TB, rec *kgo.Record) string {
@@ -106,8 +105,7 @@ func TestOutputOfABatch(t *testing.T) {
 		foldtest.Record(2, 104, "k", "v", kgo.RecordHeader{Key: "h", Value: []byte("1")}),
 		foldtest.Record(2, 105, key(other), value(8, "LIKE", 180_001)),
 		foldtest.Record(2, 106, key(other), value(8, "UNLIKE", 180_002)),
-		foldtest.Record(2, 110, key(owner), value(6, "LIKE", 240_000)),
-	)
+		foldtest.Record(2, 110, key(owner), value(6, "LIKE", 240_000)))
 	posts := strings.NewReplacer("HOME", key(owner), "OTHER", key(other), "AWAY", key(away),
 		"HEX", fmt.Sprintf("%02x", away), "CAUSE", string(w.classified[0].DeadLetters[0].Headers[1].Value))
 	want := posts.Replace(`

@@ -17,6 +17,7 @@ import (
 	"kudos/dev/devtest"
 	"kudos/ops/audit"
 	"kudos/ops/repartition"
+	"kudos/processor"
 	"kudos/processor/fold"
 	"kudos/schema"
 	"kudos/sql"
@@ -34,11 +35,15 @@ type repartitioned struct {
 
 const repartitionPosts, repartitionUsers = 60, 40
 
-func newRepartitioned(t *testing.T) *repartitioned {
+// newRepartitioned returns a system that has counted some random events.
+func newRepartitioned(t *testing.T, events int, change ...func(*processor.Options)) (*repartitioned, *instance) {
 	s := &repartitioned{system: newSystem(t), random: rand.New(rand.NewPCG(4, 8)), clock: 1.7e12,
 		want: map[fold.PairKey]schema.Event{}}
 	s.layout, _ = schema.NewLayout(partitions, "")
-	return s
+	p := s.run(change...)
+	s.react(events)
+	s.waitCounted()
+	return s, p
 }
 
 // react writes n random events, by the layout that writers know.
@@ -49,11 +54,10 @@ func (s *repartitioned) react(n int) {
 	for range n {
 		s.clock += 1 + s.random.Int64N(400_000)
 		region, _ := schema.ParseRegion(regions[s.random.IntN(len(regions))])
-		e := schema.Event{
-			PostID: 1 + s.random.Uint64N(repartitionPosts), UserID: 1 + s.random.Uint64N(repartitionUsers),
-			Action: []schema.Action{schema.Like, schema.Like, schema.Dislike,
-				schema.Unlike}[s.random.IntN(4)], TimeMs: s.clock, Region: region,
-		}
+		e := schema.Event{PostID: 1 + s.random.Uint64N(repartitionPosts),
+			UserID: 1 + s.random.Uint64N(repartitionUsers),
+			Action: []schema.Action{schema.Like, schema.Like, schema.Dislike, schema.Unlike}[s.random.IntN(4)],
+			TimeMs: s.clock, Region: region}
 		s.want[fold.PairKey{PostID: e.PostID, UserID: e.UserID}] = e
 		s.past = append(s.past, e)
 		records = append(records, s.record(e))
@@ -175,10 +179,7 @@ func TestRepartition(t *testing.T) {
 	for _, count := range []int32{8, 6} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			t.Parallel()
-			s := newRepartitioned(t)
-			p := s.run(maxBatch(100))
-			s.react(3000)
-			s.waitCounted()
+			s, p := newRepartitioned(t, 3000, maxBatch(100))
 			before := maps.Clone(s.want)
 			s.react(300) // some are in flight
 			result, err := s.repartition(t.Context(), s.options(count))
@@ -234,10 +235,7 @@ func (s *repartitioned) changeTheirMinds(before map[fold.PairKey]schema.Event) {
 // A reaction that is in its new partition already was written by something else: it is not overwritten.
 func TestRepartitionMovesNothingOver(t *testing.T) {
 	t.Parallel()
-	s := newRepartitioned(t)
-	p := s.run()
-	s.react(500)
-	s.waitCounted()
+	s, p := newRepartitioned(t, 500)
 	p.stop()
 	target := schema.Layout{Partitions: 6}
 	for key := range s.want {
@@ -262,10 +260,7 @@ func after(n int32) func(kmsg.Request) bool {
 // A run may end anywhere, and the next one continues; in between nothing is folded, and every process says so.
 func TestRepartitionResumesWhereItWasStopped(t *testing.T) {
 	t.Parallel()
-	s := newRepartitioned(t)
-	p := s.run(maxBatch(100))
-	s.react(2000)
-	s.waitCounted()
+	s, p := newRepartitioned(t, 2000, maxBatch(100))
 	p.stop() // it would run into the first faults itself
 	stood := s.counts()
 	stops := []kfake.Fault{

@@ -132,8 +132,7 @@ func TestReorderedShardsEndTheProcessor(t *testing.T) {
 	s.mysql.Shards[0], s.mysql.Shards[1] = s.mysql.Shards[1], s.mysql.Shards[0]
 	s.like(1, 1)
 	err := s.runToEnd()
-	var other *sql.ShardError
-	require.ErrorAs(t, err, &other)
+	require.ErrorAs(t, err, new(*sql.ShardError))
 	require.ErrorContains(t, err, "this database is shard 1 of 2, but the settings say that it is shard 0 of 2")
 	for _, db := range s.dbs {
 		var rows int

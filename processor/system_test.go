@@ -31,9 +31,7 @@ const (
 	patience   = 60 * time.Second // bounds every wait of a test
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(devtest.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 
 // system is an in-process broker and a database, with topics and tables.
 type system struct {
@@ -116,9 +114,7 @@ func (s *system) runToEnd() error {
 	return s.newProcessor().Run(ctx)
 }
 
-func maxBatch(n int) func(*processor.Options) {
-	return func(o *processor.Options) { o.MaxBatch = n }
-}
+func maxBatch(n int) func(*processor.Options) { return func(o *processor.Options) { o.MaxBatch = n } }
 
 func stateDir(dir string) func(*processor.Options) {
 	return func(o *processor.Options) { o.StateDir = dir }
@@ -197,10 +193,8 @@ func (s *system) produce(records ...*kgo.Record) {
 
 // record returns an event as our producer sends it, in its partition.
 func record(e schema.Event) *kgo.Record {
-	return &kgo.Record{
-		Partition: schema.PartitionFor(e.PostID, partitions),
-		Key:       schema.AppendPostKey(nil, e.PostID), Value: schema.AppendEvent(nil, &e),
-	}
+	return &kgo.Record{Partition: schema.PartitionFor(e.PostID, partitions), Key: schema.AppendPostKey(nil, e.PostID),
+		Value: schema.AppendEvent(nil, &e)}
 }
 
 func like(partition int32, user uint64) schema.Event {

@@ -59,10 +59,9 @@ func foldIsTakenOver(t *testing.T) {
 	broker.code = kerr.UnknownMemberID.Code
 	require.ErrorIs(t, w.ifStillOwned(t.Context(), damage), kafka.ErrFenced, "taken over")
 	broker.code, broker.err = 0, errors.New("connection reset by peer")
-	var park *stream.ParkError
 	err := w.ifStillOwned(t.Context(), damage)
 	require.ErrorIs(t, err, broker.err, "ownership unknown")
-	require.False(t, errors.As(err, &park), "ownership unknown")
+	require.NotErrorAs(t, err, new(*stream.ParkError), "ownership unknown")
 }
 
 // countIsTakenOver: a process returns to a position that its successor moved. It resumes there; nothing counts twice.
@@ -86,8 +85,7 @@ func countIsTakenOver(t *testing.T) {
 	}
 	goesOn := func(w *countWorker, err error, why string, at int64) {
 		t.Helper()
-		var park *stream.ParkError
-		require.False(t, errors.As(err, &park), "%v", err)
+		require.NotErrorAs(t, err, new(*stream.ParkError))
 		require.ErrorContains(t, err, why)
 		require.True(t, strings.HasPrefix(err.Error(), stream.Reopen("").Error()), "%v", err)
 		from, err := w.Open(t.Context())

@@ -171,10 +171,8 @@ func TestALongerRetentionStays(t *testing.T) {
 // stopTopics runs `kudos topics apply` and makes it fail at a partition.
 func (s *system) stopTopics(partition int32) {
 	s.t.Helper()
-	s.Broker.Fault(kfake.Fault{
-		Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(partition),
-		Err: kerr.UnknownServerError, Count: 1,
-	})
+	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(partition),
+		Err: kerr.UnknownServerError, Count: 1})
 	s.refuseTopics(fourPartitions, fmt.Sprintf("partition %d", partition))
 }
 
@@ -183,10 +181,8 @@ func TestCheckReportsPartitionsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
 	s.stopTopics(2)
-	require.Equal(t, []string{
-		"partition 2 of the state table has no progress record; run: kudos topics apply",
-		"partition 3 of the state table has no progress record; run: kudos topics apply",
-	}, s.checkTopics(1))
+	require.Equal(t, []string{"partition 2 of the state table has no progress record; run: kudos topics apply",
+		"partition 3 of the state table has no progress record; run: kudos topics apply"}, s.checkTopics(1))
 	s.applyTopics()
 	require.Empty(t, s.checkTopics(1))
 }

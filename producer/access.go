@@ -5,8 +5,15 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
 
 	"kudos/httpserver/problem"
 	"kudos/schema"
@@ -106,14 +113,13 @@ func (p *Producer) authenticated(do action) http.HandlerFunc {
 				"requests from this address exceed the rate limit of %g per second", p.options.AddressRate))
 		}
 		who, err := p.identify(r)
-		var unknown *authError
-		switch {
-		case errors.As(err, &unknown):
+		if unknown, ok := errors.AsType[*authError](err); ok {
 			p.metrics.refused.WithLabelValues(refusedUnauthenticated).Inc()
 			w.Header().Set("WWW-Authenticate", unknown.challenge)
 			return unwritten(problem.New(http.StatusUnauthorized, "unauthenticated",
 				"Authentication required", "%s", unknown.detail))
-		case err != nil:
+		}
+		if err != nil {
 			return unwritten(problem.New(http.StatusServiceUnavailable, "keys-unavailable",
 				"Token verification unavailable", "%v", err))
 		}
@@ -141,4 +147,110 @@ func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait
 
 func retryIn(w http.ResponseWriter, wait time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+}
+
+type networks []netip.Prefix
+
+func parseNetworks(texts []string) (networks, error) {
+	var n networks
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			addr, err := netip.ParseAddr(text)
+			if err != nil || addr.Zone() != "" {
+				return nil, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or 2001:db8::/32, or an address", text)
+			}
+			addr = addr.Unmap()
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		n = append(n, prefix.Masked())
+	}
+	return n, nil
+}
+
+func (n networks) contain(addr netip.Addr) bool {
+	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// clientOf returns the client's address of a request. If the connection comes from these networks, which are trusted
+// proxies, that is the last address in X-Forwarded-For that is not a proxy: what is left of it, anybody may have
+// written. An entry that is not an address ends the search at the last one that is.
+func (n networks) clientOf(r *http.Request) netip.Addr {
+	client := parseAddr(r.RemoteAddr)
+	if !n.contain(client) {
+		return client
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		addr := parseAddr(strings.TrimSpace(hop))
+		if !addr.IsValid() {
+			break
+		}
+		if client = addr; !n.contain(client) {
+			break
+		}
+	}
+	return client
+}
+
+// parseAddr parses an address, with or without a port. Anything else gives the zero Addr, which is in no network.
+func parseAddr(text string) netip.Addr {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return at.Addr().Unmap().WithZone("")
+	}
+	addr, _ := netip.ParseAddr(strings.Trim(text, "[]")) // the zero Addr after an error
+	return addr.Unmap().WithZone("")
+}
+
+// subscriberOf identifies one client: by an IPv4 address, or by the /64 in which an IPv6 client can use any address.
+func subscriberOf(addr netip.Addr) netip.Addr {
+	if !addr.Is6() {
+		return addr
+	}
+	return netip.PrefixFrom(addr, 64).Masked().Addr()
+}
+
+// maxBuckets bounds the memory of a limiter, to about 30 MB.
+const maxBuckets = 100_000
+
+// limiter has a token bucket for each of the most recently used keys; an evicted key starts again with a full one.
+type limiter[K comparable] struct {
+	perSecond rate.Limit
+	burst     int
+	now       func() time.Time
+
+	mu struct {
+		sync.Mutex
+		buckets *simplelru.LRU[K, *rate.Limiter]
+	}
+}
+
+// newLimiter returns a limiter with at most size buckets, or nil for a rate of 0: no limit.
+func newLimiter[K comparable](perSecond float64, burst, size int) *limiter[K] {
+	if perSecond == 0 {
+		return nil
+	}
+	l := &limiter[K]{perSecond: rate.Limit(perSecond), burst: burst, now: time.Now}
+	l.mu.buckets, _ = simplelru.NewLRU[K, *rate.Limiter](size, nil) // fails only for a size of 0
+	return l
+}
+
+// take takes one of the key's tokens and returns 0. If there is none, it returns the time until there is one.
+func (l *limiter[K]) take(key K) (wait time.Duration) {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	bucket, ok := l.mu.buckets.Get(key)
+	if !ok {
+		bucket = rate.NewLimiter(l.perSecond, l.burst)
+		l.mu.buckets.Add(key, bucket)
+	}
+	if bucket.AllowN(now, 1) {
+		return 0
+	}
+	missing := 1 - bucket.TokensAt(now)
+	return max(1, time.Duration(missing/float64(l.perSecond)*float64(time.Second)))
 }

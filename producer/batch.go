@@ -49,8 +49,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	}
 	shown := r.URL.Query().Get("lines")
 	if !slices.Contains([]string{"", "all", "errors"}, shown) {
-		detail := "must be all or errors"
-		errs = append(errs, fieldError{Field: "lines", Reason: problem.UnknownValue, Detail: detail})
+		errs = append(errs, fieldError{Field: "lines", Reason: problem.UnknownValue, Detail: "must be all or errors"})
 	}
 	if len(errs) > 0 {
 		return problem.InvalidRequest(errs...)
@@ -60,7 +59,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 		return unwritten(problem.UnreadBody(err, p.options.MaxBatchBytes))
 	}
 	if !p.batches.TryAcquire(1) {
-		return tooManyRequests("the limit of concurrent batches is reached")
+		return unwritten(problem.TooManyRequests("the limit of concurrent batches is reached"))
 	}
 	defer p.batches.Release(1)
 	if prob := p.takeSlot(); prob != nil {
@@ -115,8 +114,7 @@ func parseLine(text []byte, e *schema.Event) *fieldError {
 		return wrong
 	}
 	if err := schema.DecodeEvent(nil, text, e); err != nil {
-		wrong := problem.FieldErrorOf(err, "line")
-		return &wrong
+		return new(problem.FieldErrorOf(err, "line"))
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"maps"
 	"math/big"
 	"net/http"
@@ -166,9 +165,7 @@ func TestRotatedKey(t *testing.T) {
 	issuer, path := newIssuer(t, first), filepath.Join(t.TempDir(), "jwks.json")
 	for source, publish := range map[string]func(s signer){
 		issuer.server.URL: func(s signer) { issuer.publish(s) },
-		path: func(s signer) {
-			require.NoError(t, os.WriteFile(path, keySetOf(t, s.jwk), 0o600))
-		},
+		path:              func(s signer) { require.NoError(t, os.WriteFile(path, keySetOf(t, s.jwk), 0o600)) },
 	} {
 		publish(first)
 		r, clock := startWithClock(t, func(o *Options) { issuer.options(o); o.JWKS = source })
@@ -237,8 +234,7 @@ func TestIssuerUnavailable(t *testing.T) {
 
 // The response of the JWKS source is bounded, and redirects are not followed.
 func TestSourceOfKeysIsBounded(t *testing.T) {
-	key := newECSigner(t, "1")
-	set := keySetOf(t, key.jwk)
+	set := keySetOf(t, newECSigner(t, "1").jwk)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch req.URL.Path {
 		case "/elsewhere":
@@ -322,7 +318,6 @@ func TestParseKeys(t *testing.T) {
 		_, err := parseKeys([]byte(text))
 		require.ErrorContains(t, err, "is not a JSON Web Key Set", text)
 	}
-	var syntax *json.SyntaxError
 	_, err = parseKeys([]byte("<html>"))
-	require.True(t, errors.As(err, &syntax))
+	require.ErrorAs(t, err, new(*json.SyntaxError))
 }

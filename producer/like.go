@@ -117,9 +117,7 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	return e, nil
 }
 
-func (p *Producer) publishOne(
-	w http.ResponseWriter, r *http.Request, who caller, e schema.Event,
-) *problem.Problem {
+func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller, e schema.Event) *problem.Problem {
 	if wrong, wait := p.refusal(who, &e); wrong != nil {
 		prob := forbidden("%s %s", wrong.Field, wrong.Detail)
 		if wait > 0 {

@@ -91,8 +91,7 @@ func TestTooManyRequests(t *testing.T) {
 // The client must accept everything that p.buffer accepts: otherwise it would reject single lines of a batch.
 func TestClientBuffersAsManyRecordsAsConfigured(t *testing.T) {
 	r := start(t, nil)
-	client := r.client.Load()
-	require.Greater(t, client.OptValue(kgo.MaxBufferedRecords), int64(r.options.MaxBufferedRecords))
+	require.Greater(t, r.client.Load().OptValue(kgo.MaxBufferedRecords), int64(r.options.MaxBufferedRecords))
 }
 
 // longAck sets timeouts longer than the test's patience: something else must end a wait.

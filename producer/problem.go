@@ -40,10 +40,6 @@ func rateLimited(format string, args ...any) *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, "rate-limited", "Rate limit exceeded", format, args...)
 }
 
-func tooManyRequests(what string) *problem.Problem {
-	return problem.TooManyRequests("%s; nothing was written", what)
-}
-
 // notWritten says that publish wrote nothing. A full buffer is due to the clients while Kafka answers, else to Kafka.
 func (p *Producer) notWritten(err error) *problem.Problem {
 	if errors.Is(err, errNotRunning) {
@@ -54,8 +50,7 @@ func (p *Producer) notWritten(err error) *problem.Problem {
 	if p.kafkaReady() != nil {
 		status, why = http.StatusServiceUnavailable, "Kafka does not answer"
 	}
-	return problem.New(status, "buffer-full", "The buffer for Kafka is full",
-		"%s; nothing was written", why)
+	return problem.New(status, "buffer-full", "The buffer for Kafka is full", "%s; nothing was written", why)
 }
 
 func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
@@ -65,11 +60,10 @@ func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
 
 // why returns why an event was not acknowledged, without the addresses that err may contain.
 func (p *Producer) why(err error) string {
-	var answer *kerr.Error
-	switch {
-	case errors.As(err, &answer):
+	if answer, ok := errors.AsType[*kerr.Error](err); ok {
 		return "Kafka answered " + answer.Error()
-	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, kgo.ErrAborting):
+	}
+	if errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, kgo.ErrAborting) {
 		return "the producer shut down"
 	}
 	return fmt.Sprintf("Kafka has not answered within %s", p.options.AckTimeout)

@@ -8,8 +8,7 @@
 //	   ▲                                                                                │
 //	   └── 202 {partition, offset}, or a problem ◄──────────────────────────────────────┘
 //
-// An event gets the time of receipt before anything else happens to it, so that a retry inside the client or a late
-// delivery does not change its order.
+// An event gets the time of receipt first of all, so that a retry in the client or a late delivery keeps its order.
 package producer
 
 import (
@@ -20,10 +19,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
@@ -31,6 +33,12 @@ import (
 	"kudos/schema"
 	"kudos/stream/kafka"
 	"kudos/stream/kafka/tracing"
+)
+
+var (
+	// errBufferFull and errNotRunning mean that nothing of the request was written.
+	errBufferFull = errors.New("the buffer for Kafka is full")
+	errNotRunning = errors.New("the producer is not running")
 )
 
 // Producer is the producer role.
@@ -124,6 +132,39 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 	})
 }
 
+// open creates the client, which connects on first use.
+func (p *Producer) open() error {
+	client, err := p.kafka.NewClient(p.log,
+		// Kafka's default, spelled out: murmur2 of the key. A post's writers must share its partition (schema.Layout).
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		// An acknowledged event is on every in-sync replica. Retries write it once (idempotence is kgo's default).
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		// Below the topic's limit, which includes the overhead of a batch.
+		kgo.ProducerBatchMaxBytes(schema.LikesMaxMessageBytes-1024),
+		// p.buffer rejects first. One more: kgo counts a record until its promise, which frees a slot, has returned.
+		kgo.MaxBufferedRecords(p.options.MaxBufferedRecords+1),
+		kgo.ProducerLinger(p.options.Linger),
+		// Find a moved leader at once: kgo's default of 5 s would be half of a request's wait.
+		kgo.MetadataMinAge(250*time.Millisecond),
+		// Below AckTimeout, so that a response usually has the reason. A record in flight is never canceled: it may
+		// arrive late, and its event time keeps its order. At least kgo's minimum.
+		kgo.RecordDeliveryTimeout(max(time.Second, p.options.AckTimeout*3/4)),
+		kgo.ProduceRequestTimeout(max(100*time.Millisecond, p.options.AckTimeout/2)),
+		kgo.WithHooks(tracing.Hooks()...))
+	if err != nil {
+		return fmt.Errorf("producer: %w", err)
+	}
+	p.client.Store(client)
+	return nil
+}
+
+func (p *Producer) bufferedRecords() float64 {
+	if client := p.client.Load(); client != nil {
+		return float64(client.BufferedProduceRecords())
+	}
+	return 0
+}
+
 // close closes the client after the last request, since a request in flight needs it. The server has cut off requests
 // that were still being received. Nothing of them was written: an event goes to Kafka only once its request is read.
 func (p *Producer) close(ctx context.Context) error {
@@ -144,4 +185,74 @@ func (p *Producer) close(ctx context.Context) error {
 	}
 	p.requests.Release(all)
 	return nil
+}
+
+// health is when Kafka last answered, and the error since then.
+type health struct {
+	mu struct {
+		sync.Mutex
+		at  time.Time
+		err error
+	}
+}
+
+// answered records a result. A missing topic makes the producer unready at once, other errors only after ReadyTimeout.
+func (h *health) answered(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.err = err
+	switch {
+	case err == nil:
+		h.mu.at = time.Now()
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		h.mu.at = time.Time{}
+	}
+}
+
+func (p *Producer) kafkaReady() error {
+	if p.client.Load() == nil {
+		return fmt.Errorf("producer: %w", errNotRunning)
+	}
+	p.health.mu.Lock()
+	defer p.health.mu.Unlock()
+	at, err := p.health.mu.at, p.health.mu.err
+	const topic = schema.TopicLikes
+	switch {
+	case !at.IsZero() && time.Since(at) < p.options.ReadyTimeout:
+		return nil
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("producer: the topic %s does not exist; create it with `kudos topics apply`", topic)
+	case err != nil:
+		return fmt.Errorf("producer: Kafka at %v returned no metadata for topic %s: %w", p.kafka.Brokers, topic, err)
+	}
+	return fmt.Errorf("producer: Kafka at %v has not answered yet", p.kafka.Brokers)
+}
+
+// watchKafka asks for the likes topic three times per ReadyTimeout. It logs when Kafka stops and resumes answering.
+func (p *Producer) watchKafka(ctx context.Context) error {
+	every := p.options.ReadyTimeout / 3
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	away := false
+	for {
+		if client := p.client.Load(); client != nil {
+			bounded, cancel := context.WithTimeout(ctx, every)
+			_, err := kafka.LookUpTopics(bounded, client, schema.TopicLikes)
+			cancel()
+			p.health.answered(err)
+		}
+		if err := p.kafkaReady(); ctx.Err() == nil && (err != nil) != away {
+			away = err != nil
+			if away {
+				p.log.Warn("likes cannot be accepted", "error", err)
+			} else {
+				p.log.Info("Kafka answers again; accepting likes")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 }

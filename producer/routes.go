@@ -74,7 +74,7 @@ func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.
 // takeSlot takes a slot for a request, which the caller releases, or rejects the request.
 func (p *Producer) takeSlot() *problem.Problem {
 	if !p.requests.TryAcquire(1) {
-		return tooManyRequests("the limit of concurrent requests is reached")
+		return unwritten(problem.TooManyRequests("the limit of concurrent requests is reached"))
 	}
 	return nil
 }

@@ -16,12 +16,9 @@ func newTokenParser(o Options) *jwt.Parser {
 	return jwt.NewParser(
 		// Only these are accepted, whatever the token names: never "none", nor a MAC with the public key as its secret.
 		jwt.WithValidMethods(o.JWTAlgorithms),
-		jwt.WithIssuer(o.JWTIssuer),
-		jwt.WithAudience(o.JWTAudience),
-		jwt.WithExpirationRequired(),
-		jwt.WithLeeway(o.JWTLeeway),
-		// A 64-bit user id does not fit into a float.
-		jwt.WithJSONNumber(),
+		jwt.WithIssuer(o.JWTIssuer), jwt.WithAudience(o.JWTAudience),
+		jwt.WithExpirationRequired(), jwt.WithLeeway(o.JWTLeeway),
+		jwt.WithJSONNumber(), // a 64-bit user id does not fit into a float
 	)
 }
 
@@ -91,8 +88,7 @@ func whyInvalid(err error) string {
 		{jwt.ErrTokenInvalidIssuer, "the token is from another issuer"},
 		{jwt.ErrTokenInvalidAudience, "the token is for another audience"},
 		{jwt.ErrTokenRequiredClaimMissing, "the token lacks one of exp, iss and aud"},
-		{jwt.ErrTokenSignatureInvalid,
-			"the token's signature is invalid or uses an algorithm that is not allowed"},
+		{jwt.ErrTokenSignatureInvalid, "the token's signature is invalid or uses an algorithm that is not allowed"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.detail
@@ -101,22 +97,16 @@ func whyInvalid(err error) string {
 	return "the token cannot be parsed"
 }
 
-// hasScope reports whether the token has a scope: in scope (RFC 8693), a string separated by spaces, or in scp, where
-// some issuers put it, a string or a list.
+// hasScope reports whether the token has a scope: in scope (RFC 8693) or, with some issuers, scp, as words or a list.
 func hasScope(claims jwt.MapClaims, want string) bool {
 	if want == "" {
 		return false
 	}
 	for _, name := range []string{"scope", "scp"} {
-		switch has := claims[name].(type) {
-		case string:
-			if slices.Contains(strings.Fields(has), want) {
-				return true
-			}
-		case []any:
-			if slices.Contains(has, any(want)) {
-				return true
-			}
+		text, _ := claims[name].(string)
+		list, _ := claims[name].([]any)
+		if slices.Contains(strings.Fields(text), want) || slices.Contains(list, any(want)) {
+			return true
 		}
 	}
 	return false

@@ -158,8 +158,7 @@ func Exclude(
 func lookUp(ctx context.Context, cl kmsg.Requestor, cluster kafka.Options, topic string) (kafka.TopicInfo, error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf("topic %s does not exist on %v; run `kudos topics apply`",
-			topic, cluster.Brokers)
+		err = fmt.Errorf("topic %s does not exist on %v; run `kudos topics apply`", topic, cluster.Brokers)
 	}
 	return topics.ByName[topic], err
 }

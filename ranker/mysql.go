@@ -103,11 +103,10 @@ func (w *mysqlWriter) truncated(ctx context.Context, cl kmsg.Requestor, end int6
 
 // policy reopens the partition if the position has to be read again, and parks it if retrying cannot help.
 func policy(err error) error {
-	var other *sql.ShardError
-	switch {
-	case sql.PositionUncertain(err):
+	if sql.PositionUncertain(err) {
 		return stream.Reopen(err.Error())
-	case errors.As(err, &other):
+	}
+	if _, other := errors.AsType[*sql.ShardError](err); other {
 		return stream.Park(stream.CauseMySQL, sql.ShardAction, "%w", err)
 	}
 	return err

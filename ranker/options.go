@@ -36,31 +36,17 @@ type Options struct {
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"` // for the batch in flight after SIGTERM
 }
 
-// Values of Options.Score.
-const (
-	scoreCount = "count"
-	scoreDecay = "decay"
-)
+const scoreCount, scoreDecay = "count", "decay" // values of Options.Score
 
 // DefaultOptions are suitable for production.
 func DefaultOptions() Options {
 	return Options{
-		StateDir:           "kudos-ranker-state",
-		CacheBytes:         256 << 20,
-		MaxBatch:           50_000,
-		Windows:            []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour},
-		Regions:            []string{},
-		AllowedLateness:    2 * time.Minute,
-		IdleAfter:          time.Minute,
-		Score:              scoreCount,
-		HalfLife:           30 * time.Minute,
-		TopN:               100,
-		MinLikes:           1,
-		EmitInterval:       10 * time.Second,
-		TransactionTimeout: 30 * time.Second,
-		SessionTimeout:     10 * time.Second,
-		ParkInterval:       5 * time.Second,
-		ShutdownTimeout:    20 * time.Second,
+		StateDir: "kudos-ranker-state", CacheBytes: 256 << 20, MaxBatch: 50_000,
+		Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Regions: []string{},
+		AllowedLateness: 2 * time.Minute, IdleAfter: time.Minute,
+		Score: scoreCount, HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
+		EmitInterval: 10 * time.Second, TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
+		ParkInterval: 5 * time.Second, ShutdownTimeout: 20 * time.Second,
 	}
 }
 
@@ -110,12 +96,8 @@ func (o Options) Validate() error {
 	check(o.TopN >= 1 && o.TopN <= maxTopN, "top_n: must be between 1 and %d", maxTopN)
 	check(o.MinLikes >= 1, "min_likes: must be at least 1")
 	for name, d := range map[string]time.Duration{
-		"idle_after":          o.IdleAfter,
-		"emit_interval":       o.EmitInterval,
-		"transaction_timeout": o.TransactionTimeout,
-		"session_timeout":     o.SessionTimeout,
-		"park_interval":       o.ParkInterval,
-		"shutdown_timeout":    o.ShutdownTimeout,
+		"idle_after": o.IdleAfter, "emit_interval": o.EmitInterval, "transaction_timeout": o.TransactionTimeout,
+		"session_timeout": o.SessionTimeout, "park_interval": o.ParkInterval, "shutdown_timeout": o.ShutdownTimeout,
 	} {
 		check(d > 0, "%s: must be above zero", name)
 	}

@@ -3,12 +3,17 @@ package ranker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/ranker/window"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -35,19 +40,15 @@ func New(
 	config := opts.config()
 	t := table{opts: &opts, config: config, kafka: kafka, stores: r.stores, metrics: newMetrics(reg, config), log: log}
 	common := stream.ProcessorOptions{
-		Kafka:           kafka,
-		TickInterval:    time.Second,
-		ParkInterval:    opts.ParkInterval,
-		SessionTimeout:  opts.SessionTimeout,
-		ShutdownTimeout: opts.ShutdownTimeout,
+		Kafka: kafka, TickInterval: time.Second, ParkInterval: opts.ParkInterval,
+		SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout,
 	}
 	add := func(o stream.ProcessorOptions, group, input string, worker func(stream.Assignment) stream.Worker) {
 		o.Group, o.Input = group, input
 		r.groups = append(r.groups, stream.NewProcessor(o, worker, log))
 	}
 	withTable := common
-	withTable.MaxBatch, withTable.LossAction = opts.MaxBatch, actionReset
-	withTable.Table = true
+	withTable.MaxBatch, withTable.LossAction, withTable.Table = opts.MaxBatch, actionReset, true
 	add(withTable, schema.GroupTrendingLocal, schema.TopicUpdates, func(a stream.Assignment) stream.Worker {
 		t := t.of(a, schema.GroupTrendingLocal, schema.TopicTrendingLocal)
 		t.grows = true
@@ -92,3 +93,105 @@ func (r *Ranker) Ready() error {
 
 // Detail returns the status of each assigned partition.
 func (r *Ranker) Detail() any { return stream.Detail(r.groups...) }
+
+// metrics of the groups with a table. Counters count committed work only.
+type metrics struct {
+	updates  prometheus.Counter
+	late     *prometheus.CounterVec // by window
+	rankings prometheus.Counter
+	posts    *prometheus.GaugeVec // by partition
+	buckets  *prometheus.GaugeVec // by partition
+}
+
+func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
+	f := promauto.With(reg)
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Name: name, Help: help}, []string{"partition"})
+	}
+	m := &metrics{
+		updates: f.NewCounter(named("ranker_updates_total", "Records of like-updates that were counted in windows.")),
+		late: f.NewCounterVec(named("ranker_late_likes_total",
+			"Likes that arrived after their time had left the window: its rankings exclude them."), []string{"window"}),
+		rankings: f.NewCounter(named("rankings_published_total", "Rankings written to trending.")),
+		posts: gauge("ranker_active_posts",
+			"Posts that have likes in any window, counted once per region and once in global."),
+		buckets: gauge("ranker_buckets", "Time buckets with likes of those posts."),
+	}
+	for _, w := range config.Windows {
+		m.late.WithLabelValues(w.Name)
+	}
+	return m
+}
+
+// mysqlMetrics count what trending-mysql has committed.
+type mysqlMetrics struct{ rankings, transactions prometheus.Counter }
+
+func newMySQLMetrics(reg prometheus.Registerer) *mysqlMetrics {
+	f := promauto.With(reg)
+	return &mysqlMetrics{
+		rankings: f.NewCounter(named("ranker_mysql_rankings_total",
+			"Rankings written to MySQL, without those that a newer one had already replaced.")),
+		transactions: f.NewCounter(named("ranker_mysql_transactions_total",
+			"MySQL transactions committed by trending-mysql.")),
+	}
+}
+
+func named(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help}
+}
+
+// Reset deletes the ranker's internal topics and groups, so that after `kudos topics apply` the next ranker starts over
+// from what like-updates holds. Published rankings and exclusions remain. It fails while a ranker is running.
+func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
+	cl, err := cluster.NewClient(log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	groups := []string{schema.GroupTrendingLocal, schema.GroupTrending}
+	if err := kafka.RefuseMembers(ctx, cl, "rankers", groups...); err != nil {
+		return err
+	}
+	adm := kadm.NewClient(cl)
+	topics := []string{schema.TopicTrendingLocal, schema.TopicTrendingLocalTable, schema.TopicTrendingTable}
+	deleted, err := adm.DeleteTopics(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("deleting the ranker's topics: %w", err)
+	}
+	for _, d := range deleted.Sorted() {
+		if d.Err != nil && !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("deleting topic %s: %w", d.Topic, d.Err)
+		}
+	}
+	// If their offsets remained, the new tables would look rewound.
+	forgotten, err := adm.DeleteGroups(ctx, groups...)
+	if err != nil {
+		return fmt.Errorf("deleting the ranker's groups: %w", err)
+	}
+	for _, g := range forgotten.Sorted() {
+		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("deleting group %s: %w", g.Group, g.Err)
+		}
+	}
+	for _, topic := range topics {
+		if err := waitGone(ctx, adm, topic); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitGone waits until no broker knows the topic anymore: until then it cannot be created again.
+func waitGone(ctx context.Context, adm *kadm.Client, topic string) error {
+	for {
+		topics, err := adm.ListTopics(ctx, topic)
+		if err == nil && errors.Is(topics[topic].Err, kerr.UnknownTopicOrPartition) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for topic %s to be deleted: %w", topic, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

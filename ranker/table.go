@@ -63,11 +63,9 @@ func (t *table) Fence(ctx context.Context) error {
 		return err
 	}
 	t.txn = kafka.NewTxn(kafka.TxnOptions{
-		ID:      schema.TransactionalID(t.group, t.partition),
-		Member:  t.member,
-		Source:  kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
-		Timeout: t.opts.TransactionTimeout,
-		Kafka:   t.kafka,
+		ID: schema.TransactionalID(t.group, t.partition), Member: t.member, Timeout: t.opts.TransactionTimeout,
+		Source: kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
+		Kafka:  t.kafka,
 	}, t.log)
 	return t.txn.Fence(ctx)
 }

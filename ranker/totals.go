@@ -119,12 +119,9 @@ func (t *totals) lookup(keys []window.RowKey, found func(key window.RowKey, had 
 	slices.SortFunc(keys, func(a, b window.RowKey) int {
 		return cmp.Or(compareRegions(a.Region, b.Region), cmp.Compare(a.Post, b.Post))
 	})
-	var buf []byte
+	buf := make([]byte, 0, len(rowTotal)+regionSize+8)
 	return t.table.store.Lookup(len(keys),
-		func(i int) []byte {
-			buf = appendRowKey(buf[:0], rowTotal, keys[i])
-			return buf
-		},
+		func(i int) []byte { return appendRowKey(buf, rowTotal, keys[i]) },
 		func(i int, value []byte) error {
 			had, err := readTotal(keys[i], value)
 			found(keys[i], had)

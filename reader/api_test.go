@@ -121,11 +121,11 @@ func TestHead(t *testing.T) {
 
 func TestTooManyRequests(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	slow := fakeHistory(func(context.Context, schema.Region, time.Time, time.Time) ([]sql.HourLikes, error) {
+	slow := func(context.Context, schema.Region, time.Time, time.Time) ([]sql.HourLikes, error) {
 		close(begun)
 		<-end
 		return nil, nil
-	})
+	}
 	r := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1 }, slow)
 	done := make(chan apikit.Answer, 1)
 	go func() { done <- r.get(overTime) }()

@@ -12,11 +12,8 @@ import (
 	"kudos/sql"
 )
 
-// history is what the API needs of MySQL (sql.Shards).
-type history interface {
-	// LikesByHour returns the hours of event time in [from, to) that have rows, in order; schema.Global: all regions.
-	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
-}
+// history returns the hours of event time in [from, to) that have rows in MySQL, in order; schema.Global: all regions.
+type history func(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
 
 const (
 	historyTimeout = 5 * time.Second // bounds the wait for MySQL
@@ -73,8 +70,7 @@ func (q *request) time(name string, otherwise time.Time) time.Time {
 	t, err := time.Parse(time.RFC3339, s)
 	switch {
 	case err != nil:
-		q.Refuse(name, string(schema.Undecodable),
-			"%.40q is not a time such as 2026-11-21T10:00:00Z (a + is %%2B)", s)
+		q.Refuse(name, string(schema.Undecodable), "%.40q is not a time such as 2026-11-21T10:00:00Z (a + is %%2B)", s)
 	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // keeps spans within time.Duration
 		q.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)
 	}
@@ -89,7 +85,7 @@ func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to ti
 	}
 	bounded, cancel := context.WithTimeout(ctx, min(historyTimeout, a.options.WriteTimeout/2))
 	defer cancel()
-	hours, err := a.history.LikesByHour(bounded, region, from, to)
+	hours, err := a.history(bounded, region, from, to)
 	if err != nil {
 		if ctx.Err() == nil && !a.historyDown.Swap(true) { // otherwise the client is gone
 			a.log.Warn("cannot read likes over time from MySQL", "error", err)

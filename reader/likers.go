@@ -27,8 +27,7 @@ func (a *api) getReaction(q *request) (reply, error) {
 	}
 	body := wire.UserReaction{PostID: post, UserID: user, Reaction: wire.ReactionName(reaction.Reaction), AsOf: asOf}
 	if reaction.Reaction != schema.NoReaction {
-		since := wire.Millis(reaction.SinceMs)
-		body.Since, body.Region = &since, reaction.Region.String()
+		body.Since, body.Region = new(wire.Millis(reaction.SinceMs)), reaction.Region.String()
 	}
 	return encode(q, private, body)
 }

@@ -187,7 +187,7 @@ type asked struct {
 }
 
 // hours is a MySQL with these hours.
-func hours(into *asked, have ...sql.HourLikes) fakeHistory {
+func hours(into *asked, have ...sql.HourLikes) history {
 	return func(_ context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 		*into = asked{region, from, to}
 		return have, nil
@@ -240,20 +240,19 @@ func TestSpanOfTime(t *testing.T) {
 }
 
 func TestNoMySQL(t *testing.T) {
-	r := newRig(t, nil, nil)
-	r.get(overTime).RequireProblem(503, "no-mysql", "mysql.dsn")
+	newRig(t, nil, nil).get(overTime).RequireProblem(503, "no-mysql", "mysql.dsn")
 }
 
 // If MySQL is unavailable, the error comes in bounded time, without the content of MySQL's error, and is logged once.
 func TestMySQLUnavailable(t *testing.T) {
 	away := true
-	history := fakeHistory(func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]sql.HourLikes, error) {
+	history := func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]sql.HourLikes, error) {
 		if !away {
 			return nil, nil
 		}
 		<-ctx.Done() // forever, unless bounded
 		return nil, errors.New("no route to 10.0.0.7")
-	})
+	}
 	r := newRig(t, func(o *Options) {
 		o.MaxWait, o.ReadTimeout, o.WriteTimeout = 0, time.Millisecond, 2*time.Millisecond
 	}, history)

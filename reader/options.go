@@ -49,23 +49,13 @@ type Options struct {
 // DefaultOptions suit production, except for the address, which is loopback.
 func DefaultOptions() Options {
 	return Options{
-		HTTPAddr:              "127.0.0.1:8081",
-		StateDir:              "kudos-reader-state",
-		CacheBytes:            256 << 20,
-		Reactions:             true,
-		MaxWait:               5 * time.Second,
-		CacheMaxAge:           time.Second,
-		MaxConcurrentRequests: 2_000,
-		MaxStreams:            10_000,
-		LiveInterval:          200 * time.Millisecond,
-		HeartbeatInterval:     15 * time.Second,
-		StreamWriteTimeout:    5 * time.Second,
-		Origins:               []string{},
-		Dashboard:             true,
-		ReadTimeout:           10 * time.Second,
-		WriteTimeout:          30 * time.Second,
-		IdleTimeout:           2 * time.Minute,
-		ShutdownTimeout:       10 * time.Second,
+		HTTPAddr: "127.0.0.1:8081", StateDir: "kudos-reader-state", CacheBytes: 256 << 20, Reactions: true,
+		MaxWait: 5 * time.Second, CacheMaxAge: time.Second, MaxConcurrentRequests: 2_000,
+		MaxStreams: 10_000, LiveInterval: 200 * time.Millisecond,
+		HeartbeatInterval: 15 * time.Second, StreamWriteTimeout: 5 * time.Second,
+		Origins: []string{}, Dashboard: true,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, ShutdownTimeout: 10 * time.Second,
 	}
 }
 

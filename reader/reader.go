@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -30,9 +31,7 @@ import (
 
 // Reader is the reader role.
 type Reader struct {
-	options  Options
 	db       *sql.Shards // nil: no likes over time
-	log      *slog.Logger
 	likes    *view.Likes
 	rankings *view.Rankings
 	hub      *live.Hub
@@ -46,13 +45,10 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	}
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
-	r := &Reader{
-		options: o, db: db, log: log,
-		likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
-	}
+	r := &Reader{db: db, likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log)}
 	var h history
 	if db != nil {
-		h = db
+		h = db.LikesByHour
 	}
 	api, err := newAPI(o, r.likes, r.rankings, h, log, reg)
 	if err != nil {
@@ -90,10 +86,8 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/v1/stream", httpserver.CORS{
-		Origins: o.Origins,
-		Methods: []string{http.MethodGet},
-		Headers: []string{"Last-Event-ID"},
-		Exposed: []string{"Retry-After"},
+		Origins: o.Origins, Methods: []string{http.MethodGet},
+		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
 	}.Handler(hub))
 	if o.Dashboard {
 		page := dashboard.Handler(dashboard.Settings{ProducerURL: o.ProducerURL})
@@ -136,4 +130,55 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 		run = append(run, r.db.CheckShards)
 	}
 	return r.Server.Serve(ctx, ln, httpserver.Work{Run: run, Close: func(context.Context) error { end(); return nil }})
+}
+
+// viewCollector exports the view of the state table as metrics.
+type viewCollector struct{ likes *view.Likes }
+
+func viewDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("kudos_reader_"+name, help, labels, nil)
+}
+
+var (
+	viewReady    = viewDesc("partition_ready", "1 if the view of the partition is ready, else 0.", "partition")
+	viewPosition = viewDesc("position", "Offset in likes that the responses from a partition reflect.", "partition")
+	viewBehind   = viewDesc("behind_records",
+		"Records of the state table that a partition is behind while it is not ready; 0 once it is.", "partition")
+	viewEvents = viewDesc("lag_events", "Events in likes that are not in the view yet.")
+	viewLag    = viewDesc("lag_seconds", "Seconds that the view is behind likes, at most.")
+	viewPosts  = viewDesc("posts", "Posts with a current reaction.")
+)
+
+func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{viewReady, viewPosition, viewBehind, viewEvents, viewLag, viewPosts} {
+		ch <- d
+	}
+}
+
+func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	n, _ := c.likes.Partitions() // 0 while not known
+	for p := range n {
+		partition := strconv.Itoa(int(p))
+		asOf, err := c.likes.AsOf(p)
+		var notReady *view.NotReadyError
+		switch {
+		case err == nil:
+			gauge(viewReady, 1, partition)
+			gauge(viewBehind, 0, partition)
+			gauge(viewPosition, float64(asOf.Offset), partition)
+		case errors.As(err, &notReady):
+			gauge(viewReady, 0, partition)
+			if notReady.Behind >= 0 {
+				gauge(viewBehind, float64(notReady.Behind), partition)
+			}
+		}
+	}
+	gauge(viewPosts, float64(c.likes.Totals().Posts))
+	if events, behind, known := c.likes.Lag(); known {
+		gauge(viewEvents, float64(events))
+		gauge(viewLag, behind.Seconds())
+	}
 }

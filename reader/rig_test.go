@@ -7,13 +7,19 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
+	"kudos/reader/view"
+	"kudos/reader/wire"
+	"kudos/schema"
 )
 
 const (
@@ -125,4 +131,202 @@ func (r *rig) holdProblem(a apikit.Answer) {
 		again = "1"
 	}
 	a.RequireHeader("Retry-After", again)
+}
+
+const sharedPost = 77 // is in two partitions
+
+// fakeLikes is a view of a state table of four partitions. A post is in partition id mod 4.
+type fakeLikes struct {
+	beforeLook func() // called before each read with a position
+	mu         struct {
+		sync.Mutex
+		partitions  error // why the number is unknown
+		asOf        [4]int64
+		notReady    [4]error
+		counts      map[uint64]schema.Counts
+		reactions   map[[2]uint64]view.Reaction
+		likers      []wire.Liker // of post 1
+		noReactions bool
+		lag         time.Duration
+		lagKnown    bool
+		moved       chan struct{} // closed when asOf moves
+		waits       chan wire.Position
+		beyondEnd   error // what CheckEnds returns
+	}
+}
+
+func newFakeLikes() *fakeLikes {
+	f := &fakeLikes{beforeLook: func() {}}
+	f.mu.asOf = [4]int64{10, 20, 30, 40}
+	f.mu.counts = map[uint64]schema.Counts{1: {Likes: 3, Dislikes: 1}, 2: {Likes: -1}, 1<<64 - 1: {Likes: 1 << 60}}
+	f.mu.reactions = map[[2]uint64]view.Reaction{
+		{1, 7}: {Reaction: schema.Liked, SinceMs: 1763719200123, Region: schema.Region{'D', 'E'}},
+		{1, 8}: {Reaction: schema.Disliked, SinceMs: 1763719200000, Region: schema.UnknownRegion},
+	}
+	f.mu.moved = make(chan struct{})
+	f.mu.waits = make(chan wire.Position, 100)
+	return f
+}
+
+func (f *fakeLikes) partition(post uint64) int32 { return int32(post % 4) }
+
+func (f *fakeLikes) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	close(f.mu.moved)
+	f.mu.moved = make(chan struct{})
+}
+
+func (f *fakeLikes) Partitions() (int32, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return 4, f.mu.partitions
+}
+
+func (f *fakeLikes) PartitionsOf(post uint64) ([]int32, error) {
+	_, err := f.Partitions()
+	if post == sharedPost {
+		return []int32{1, 3}, err
+	}
+	return []int32{f.partition(post)}, err
+}
+
+func (f *fakeLikes) PartitionsOfUser(post, user uint64) ([]int32, error) {
+	owners, err := f.PartitionsOf(post)
+	return owners[user%uint64(len(owners)):][:1], err
+}
+
+func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
+	f.beforeLook()
+	return f.asOf(partition)
+}
+
+func (f *fakeLikes) asOf(partition int32) (wire.Position, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return wire.Position{Partition: partition, Offset: f.mu.asOf[partition]}, f.mu.notReady[partition]
+}
+
+func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
+	select {
+	case f.mu.waits <- want:
+	default: // nobody reads it
+	}
+	for {
+		f.mu.Lock()
+		moved, there := f.mu.moved, f.mu.asOf[want.Partition] >= want.Offset && f.mu.notReady[want.Partition] == nil
+		f.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *fakeLikes) CheckEnds(context.Context, []wire.Position) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.beyondEnd
+}
+
+func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {
+	f.beforeLook()
+	var partitions []int32
+	for _, post := range posts {
+		owners, err := f.PartitionsOf(post)
+		if err != nil {
+			return nil, nil, err
+		}
+		partitions = append(partitions, owners...)
+		f.mu.Lock()
+		counts = append(counts, f.mu.counts[post])
+		f.mu.Unlock()
+	}
+	slices.Sort(partitions)
+	for _, p := range slices.Compact(partitions) {
+		at, err := f.asOf(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		asOf = append(asOf, at)
+	}
+	return counts, asOf, nil
+}
+
+func (f *fakeLikes) Reaction(post, user uint64) (view.Reaction, wire.Position, error) {
+	f.beforeLook()
+	at, err := f.asOf(f.partition(post))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.noReactions {
+		err = view.ErrNoReactions
+	}
+	return f.mu.reactions[[2]uint64{post, user}], at, err
+}
+
+func (f *fakeLikes) Likers(
+	post, after uint64, limit int,
+) (page []wire.Liker, next uint64, asOf wire.Position, err error) {
+	f.beforeLook()
+	asOf, err = f.asOf(f.partition(post))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.noReactions {
+		return nil, 0, asOf, view.ErrNoReactions
+	}
+	for _, l := range f.mu.likers {
+		if post != 1 || l.UserID <= after {
+			continue
+		}
+		if len(page) == limit {
+			return page, page[limit-1].UserID, asOf, err
+		}
+		page = append(page, l)
+	}
+	return page, 0, asOf, err
+}
+
+func (f *fakeLikes) Totals() view.Totals { return view.Totals{Posts: 3, Likes: 5, Dislikes: 1} }
+
+func (f *fakeLikes) Lag() (int64, time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return 12, f.mu.lag, f.mu.lagKnown
+}
+
+type fakeRankings struct {
+	err  error
+	list []*view.Ranking
+}
+
+func (f *fakeRankings) Get(region, window string) (*view.Ranking, error) {
+	for _, r := range f.list {
+		if r.Region == region && r.Window == window {
+			return r, f.err
+		}
+	}
+	return nil, f.err
+}
+
+func (f *fakeRankings) List() ([]*view.Ranking, error) { return f.list, f.err }
+
+// move adds an event to each partition. What is read then reflects the offset of that event.
+func (f *fakeLikes) move() {
+	f.set(func() {
+		for p := range f.mu.asOf {
+			f.mu.asOf[p]++
+		}
+		at := func(post uint64) int64 { return f.mu.asOf[f.partition(post)] }
+		for post := range uint64(10) {
+			f.mu.counts[post] = schema.Counts{Likes: at(post), Dislikes: -at(post)}
+		}
+		reaction := view.Reaction{Reaction: schema.Liked, SinceMs: at(1), Region: schema.UnknownRegion}
+		f.mu.reactions[[2]uint64{1, 7}] = reaction
+		f.mu.likers = []wire.Liker{{UserID: 7, Since: wire.Millis(at(1)), Region: "ZZ"}}
+	})
 }

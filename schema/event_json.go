@@ -18,12 +18,11 @@ type eventJSON struct {
 	Region  json.RawMessage `json:"region"`
 }
 
-func (e *Event) decodeJSON(b []byte) error {
+func (e *Event) decodeJSON(b []byte) (err error) {
 	var j eventJSON
 	if err := json.Unmarshal(b, &j); err != nil {
 		return poison(Undecodable, "", "not JSON: %v", err)
 	}
-	var err error
 	if e.PostID, err = jsonInt("post_id", parseUint, j.PostID, j.PostID2); err != nil {
 		return err
 	}

@@ -48,17 +48,13 @@ func (e *Event) decodePlain(b []byte) bool {
 	for seen := 0; ; {
 		name, ok := c.text()
 		field := plainField(name)
-		if !ok || field == 0 || seen&field != 0 || !c.take(':') {
+		if !ok || field == 0 || seen&field != 0 || !c.take(':') || !e.setPlain(field, &c) {
 			return false
 		}
 		seen |= field
-		if !e.setPlain(field, &c) {
-			return false
+		if !c.take(',') {
+			return c.take('}') && c.atEnd()
 		}
-		if c.take(',') {
-			continue
-		}
-		return c.take('}') && c.atEnd()
 	}
 }
 

@@ -39,24 +39,17 @@ var eventCases = []struct {
 	proto *kudosv1.LikeEvent
 	event Event
 }{
-	{
-		"all fields",
+	{"all fields",
 		&kudosv1.LikeEvent{PostId: 7, UserId: 9, Action: kudosv1.Action_LIKE, TimeMs: 1_700_000_000_123,
 			Region: []byte("US-CA")},
-		Event{PostID: 7, UserID: 9, Action: Like, TimeMs: 1_700_000_000_123, Region: Region{'U', 'S', '-', 'C', 'A'}},
-	},
-	{
-		"no time, no region",
-		&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: kudosv1.Action_UNLIKE},
-		Event{PostID: 1, UserID: 2, Action: Unlike, Region: UnknownRegion},
-	},
-	{
-		"maximum values",
+		Event{PostID: 7, UserID: 9, Action: Like, TimeMs: 1_700_000_000_123, Region: Region{'U', 'S', '-', 'C', 'A'}}},
+	{"no time, no region", &kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: kudosv1.Action_UNLIKE},
+		Event{PostID: 1, UserID: 2, Action: Unlike, Region: UnknownRegion}},
+	{"maximum values",
 		&kudosv1.LikeEvent{PostId: math.MaxUint64, UserId: math.MaxUint64, Action: kudosv1.Action_DISLIKE,
 			TimeMs: math.MaxInt64, Region: []byte("JP")},
 		Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: Dislike, TimeMs: math.MaxInt64,
-			Region: Region{'J', 'P'}},
-	},
+			Region: Region{'J', 'P'}}},
 }
 
 func TestEventAgainstGeneratedCode(t *testing.T) {

@@ -11,9 +11,7 @@ import (
 const ProgressKey = "_" // the key of the progress record at the end of each transaction in like-updates
 
 // AppendPostKey appends the canonical record key of a post: its id in decimal ASCII.
-func AppendPostKey(dst []byte, postID uint64) []byte {
-	return strconv.AppendUint(dst, postID, 10)
-}
+func AppendPostKey(dst []byte, postID uint64) []byte { return strconv.AppendUint(dst, postID, 10) }
 
 // ParsePostKey parses a record key. It accepts non-canonical keys ("007"), because the number is unambiguous; such an
 // event is forwarded to the partition that owns the post.

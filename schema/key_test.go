@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,29 +19,24 @@ func TestPostKey(t *testing.T) {
 }
 
 func TestParsePostKey(t *testing.T) {
-	for _, tt := range []struct {
-		key, err string
-		want     uint64
-	}{
-		{key: "007", want: 7},
-		{key: "00000000000000000000000000000042", want: 42},
-		{key: "0", want: 0}, // Event.Check rejects a zero id
-		{key: "", err: "key of 0 bytes is not a decimal post id"},
-		{key: "+7", err: `key "+7" is not a decimal post id: invalid syntax`},
-		{key: "-7", err: `key "-7" is not a decimal post id: invalid syntax`},
-		{key: "1_0", err: `key "1_0" is not a decimal post id: invalid syntax`},
-		{key: "0x10", err: `key "0x10" is not a decimal post id: invalid syntax`},
-		{key: " 7", err: `key " 7" is not a decimal post id: invalid syntax`},
-		{key: "18446744073709551616", err: `key "18446744073709551616" is not a decimal post id: value out of range`},
-		{key: string(bytes.Repeat([]byte("0"), 65)), err: "key of 65 bytes is not a decimal post id"},
-	} {
-		got, err := ParsePostKey([]byte(tt.key))
-		if tt.err != "" {
-			require.EqualError(t, err, tt.err)
-			continue
-		}
+	// Event.Check rejects a zero id.
+	for key, want := range map[string]uint64{"007": 7, "00000000000000000000000000000042": 42, "0": 0} {
+		got, err := ParsePostKey([]byte(key))
 		require.NoError(t, err)
-		require.Equal(t, tt.want, got)
+		require.Equal(t, want, got)
+	}
+	for key, want := range map[string]string{
+		"":                      "key of 0 bytes is not a decimal post id",
+		"+7":                    `key "+7" is not a decimal post id: invalid syntax`,
+		"-7":                    `key "-7" is not a decimal post id: invalid syntax`,
+		"1_0":                   `key "1_0" is not a decimal post id: invalid syntax`,
+		"0x10":                  `key "0x10" is not a decimal post id: invalid syntax`,
+		" 7":                    `key " 7" is not a decimal post id: invalid syntax`,
+		"18446744073709551616":  `key "18446744073709551616" is not a decimal post id: value out of range`,
+		strings.Repeat("0", 65): "key of 65 bytes is not a decimal post id",
+	} {
+		_, err := ParsePostKey([]byte(key))
+		require.EqualError(t, err, want)
 	}
 }
 

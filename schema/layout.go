@@ -69,8 +69,6 @@ func (u UserBuckets) List() []string {
 	return strings.Split(string(u), ",")
 }
 
-var errBuckets = errors.New("user buckets are not in canonical form")
-
 // NewLayout returns the layout with these partitions and user buckets. It accepts only the canonical form of u.
 func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
 	if u == "" {
@@ -78,7 +76,7 @@ func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
 	}
 	buckets, err := parseUserBuckets(u.List())
 	if err != nil || u != formatUserBuckets(buckets) {
-		return Layout{}, errBuckets
+		return Layout{}, errors.New("user buckets are not in canonical form")
 	}
 	return Layout{partitions, buckets}, nil
 }

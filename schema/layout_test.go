@@ -84,16 +84,9 @@ func TestParseLikeKey(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for key, want := range map[string]string{
-		"42/":           "no number after the slash",
-		"42/x":          "no number after the slash",
-		"42/4294967296": "no number after the slash",
-		"42/1/2":        "no number after the slash",
-		"/1":            "key of 0 bytes is not a decimal post id",
-		"x/1":           "is not a decimal post id",
-		"_":             "is not a decimal post id",
-		"42/-1":         "no number after the slash",
-	} {
+	const noBucket, noPost = "no number after the slash", "is not a decimal post id"
+	for key, want := range map[string]string{"42/": noBucket, "42/x": noBucket, "42/4294967296": noBucket,
+		"42/1/2": noBucket, "42/-1": noBucket, "/1": "key of 0 bytes " + noPost, "x/1": noPost, "_": noPost} {
 		_, err := ParseLikeKey([]byte(key))
 		require.ErrorContains(t, err, want, key)
 	}

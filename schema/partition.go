@@ -1,8 +1,6 @@
 package schema
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // PartitionFor returns which of n partitions owns a post: Kafka's default partitioning of the post's canonical key.
 // Every writer should use it, but librdkafka (CRC32) and sarama (FNV-1a) do not; the fold forwards misrouted events.
@@ -12,9 +10,7 @@ func PartitionFor(postID uint64, n int32) int32 {
 }
 
 // KeyPartition returns which of n partitions Kafka's default partitioning chooses for a key.
-func KeyPartition(key []byte, n int32) int32 {
-	return int32(toPositive(murmur2(key)) % uint32(n))
-}
+func KeyPartition(key []byte, n int32) int32 { return int32(toPositive(murmur2(key)) % uint32(n)) }
 
 func toPositive(h uint32) uint32 { return h & 0x7fffffff }
 

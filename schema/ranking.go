@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,10 +117,8 @@ func EncodeRanking(r *Ranking) ([]byte, error) {
 	if posts == nil {
 		posts = []RankedPost{} // encodes as [], not null
 	}
-	value, err := json.Marshal(rankingJSON{
-		r.Version, r.Region, r.Window, r.From, r.To, r.Watermark, posts,
-		r.Score, r.HalfLife, r.TopN, r.MinLikes, r.Exclusions, r.Positions, r.Previous,
-	})
+	value, err := json.Marshal(rankingJSON{r.Version, r.Region, r.Window, r.From, r.To, r.Watermark, posts,
+		r.Score, r.HalfLife, r.TopN, r.MinLikes, r.Exclusions, r.Positions, r.Previous})
 	if err != nil {
 		return nil, fmt.Errorf("encoding ranking %s: %w", RankingKey(r.Region, r.Window), err)
 	}
@@ -169,7 +166,7 @@ func (m Minute) MarshalJSON() ([]byte, error) {
 }
 
 func (m *Minute) UnmarshalJSON(b []byte) error {
-	if bytes.Equal(b, []byte("null")) {
+	if string(b) == "null" {
 		*m = NoMinute
 		return nil
 	}

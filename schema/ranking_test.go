@@ -61,10 +61,8 @@ func aRanking(t *testing.T) *Ranking {
 func aLeaderboard() *Ranking {
 	return &Ranking{
 		Version: 1, Region: GlobalName, Window: LeaderboardAll,
-		RankingBasis: RankingBasis{
-			From: NoMinute, To: NoMinute, Watermark: NoMinute,
-			Positions: []RankingPosition{{Partition: 0, Offset: 1, Idle: NoMinute}},
-		},
+		RankingBasis: RankingBasis{From: NoMinute, To: NoMinute, Watermark: NoMinute,
+			Positions: []RankingPosition{{Partition: 0, Offset: 1, Idle: NoMinute}}},
 		Posts: []RankedPost{{Rank: 1, PostID: 9, Score: 3 * ScoreOne, Likes: 3}},
 		Score: "count", TopN: 10, MinLikes: 1,
 	}

@@ -34,15 +34,11 @@ const (
 )
 
 var (
-	goldenPair = Pair{
-		Reaction: Disliked, TimeMs: 1_700_000_000_000, Offset: 7,
-		SinceMs: 1_699_999_998_976, Region: Region{'U', 'S', '-', 'C', 'A'},
-	}
+	goldenPair = Pair{Reaction: Disliked, TimeMs: 1_700_000_000_000, Offset: 7, SinceMs: 1_699_999_998_976,
+		Region: Region{'U', 'S', '-', 'C', 'A'}}
 	goldenCounts   = Counts{Likes: 258, Dislikes: -1}
-	goldenProgress = Progress{
-		NextOffset: 777, LeaderEpoch: 4, NextSeq: 515, ClusterID: "MkU3",
-		SourceID: filledID(1), StateID: filledID(2), UpdatesID: filledID(3), Partitions: 16,
-	}
+	goldenProgress = Progress{NextOffset: 777, LeaderEpoch: 4, NextSeq: 515, ClusterID: "MkU3", SourceID: filledID(1),
+		StateID: filledID(2), UpdatesID: filledID(3), Partitions: 16}
 )
 
 func filledID(b byte) (id TopicID) {

@@ -9,9 +9,7 @@ import (
 const (
 	pairVersion1, pairVersion     = 1, 2
 	countsVersion1, countsVersion = 1, 2
-)
 
-const (
 	pairSize1   = 1 + 1 + 8 + 8 + 8 + len(Region{})
 	countsSize1 = 1 + 8 + 8
 )
@@ -73,8 +71,7 @@ func DecodePair(b []byte, p *Pair) error {
 	}
 	switch {
 	case !r.done() || flags&pairUnknown != 0:
-		return fmt.Errorf("state table: reaction of version %d has %d bytes and is malformed", pairVersion,
-			len(b))
+		return fmt.Errorf("state table: reaction of version %d has %d bytes and is malformed", pairVersion, len(b))
 	case got.Reaction > Disliked:
 		return fmt.Errorf("state table: unknown reaction %d", got.Reaction)
 	}
@@ -165,11 +162,10 @@ func (r *valueReader) byte() byte {
 }
 
 func (r *valueReader) uint32() uint32 {
-	b := r.bytes(4)
-	if b == nil {
-		return 0
+	if b := r.bytes(4); b != nil {
+		return binary.BigEndian.Uint32(b)
 	}
-	return binary.BigEndian.Uint32(b)
+	return 0
 }
 
 func (r *valueReader) uvarint() uint64 {

@@ -19,14 +19,12 @@ const (
 	TopicExclusions         = "trending-exclusions" // one partition: every ranker reads all of it
 )
 
-// The consumer groups of the processor role.
+// The consumer groups of the processor, and of the ranker: its first two are named after the topic they produce, its
+// last one writes to MySQL.
 const (
 	GroupFold  = "latest-like-action"
 	GroupApply = "like-count"
-)
 
-// The ranker's consumer groups: the first two are named after the topic they produce; the last one writes to MySQL.
-const (
 	GroupTrendingLocal = "trending-local"
 	GroupTrending      = "trending"
 	GroupTrendingMySQL = "trending-mysql"
@@ -43,9 +41,7 @@ const (
 
 // FoldTransactionalID is the transactional id of a partition's fold. There must be one id per partition, not one per
 // process: initializing it fences an earlier owner of the partition.
-func FoldTransactionalID(partition int32) string {
-	return TransactionalID(GroupFold, partition)
-}
+func FoldTransactionalID(partition int32) string { return TransactionalID(GroupFold, partition) }
 
 // TransactionalID is the transactional id of a group's partition.
 func TransactionalID(group string, partition int32) string {
@@ -58,11 +54,7 @@ const RepartitionTransactionalID = GroupFold + "-repartition"
 // KeepsPartitions reports whether a topic keeps its number of partitions while the others grow (`kudos topics
 // repartition`): the partition of a ranking does not depend on those of its posts.
 func KeepsPartitions(topic string) bool {
-	switch topic {
-	case TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions:
-		return true
-	}
-	return false
+	return slices.Contains([]string{TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions}, topic)
 }
 
 // Topic is the required setup of a topic.
@@ -87,10 +79,8 @@ func (t Topic) Accepts(config, value string) bool {
 	}
 	have, err := strconv.ParseInt(value, 10, 64)
 	least, _ := strconv.ParseInt(want, 10, 64)
-	return err == nil && (have == unlimited || have > least)
+	return err == nil && (have == -1 || have > least) // -1: unlimited
 }
-
-const unlimited = -1 // Kafka's, which is higher than any number
 
 // Topics returns all topics with their settings. min.insync.replicas lets writes continue with one broker down.
 func Topics(partitions int32, replicationFactor int16) []Topic {
@@ -99,10 +89,8 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 	topic := func(name string, configs map[string]string) Topic {
 		configs["min.insync.replicas"] = strconv.Itoa(max(1, int(replicationFactor)-1))
 		configs["unclean.leader.election.enable"] = "false"
-		return Topic{
-			Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: configs,
-			Least: []string{"retention.ms"},
-		}
+		return Topic{Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: configs,
+			Least: []string{"retention.ms"}}
 	}
 	compacted := func(name string) Topic { return topic(name, map[string]string{"cleanup.policy": "compact"}) }
 	exclusions := compacted(TopicExclusions)

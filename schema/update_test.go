@@ -17,47 +17,27 @@ var updateCases = []struct {
 	proto  *kudosv1.LikeUpdate
 	update Update
 }{
-	{
-		"progress: no counts, no deltas",
-		&kudosv1.LikeUpdate{Seq: 12, SourceOffset: 3456},
-		Update{Seq: 12, SourceOffset: 3456},
-	},
-	{
-		"a like moved from one region to another",
-		&kudosv1.LikeUpdate{
-			Seq: 1, LikeCount: 5, DislikeCount: -2, SourceOffset: 99,
-			Deltas: []*kudosv1.Delta{
-				{Region: []byte("US-CA"), Minute: 28_333_333, Likes: -1},
-				{Region: []byte("ZZ"), Minute: 28_333_334, Likes: 1, Dislikes: -3},
-			},
-		},
-		Update{
-			Seq: 1, Counts: Counts{Likes: 5, Dislikes: -2}, SourceOffset: 99,
-			Deltas: []Delta{
-				{Region: Region{'U', 'S', '-', 'C', 'A'}, Minute: 28_333_333, Likes: -1},
-				{Region: UnknownRegion, Minute: 28_333_334, Likes: 1, Dislikes: -3},
-			},
-		},
-	},
-	{
-		"extreme values",
-		&kudosv1.LikeUpdate{
-			Seq: math.MaxUint64, LikeCount: math.MinInt64, DislikeCount: math.MaxInt64, SourceOffset: math.MaxInt64,
-			Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64, Likes: math.MinInt64,
-				Dislikes: math.MaxInt64}},
-		},
-		Update{
-			Seq: math.MaxUint64, Counts: Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64},
-			SourceOffset: math.MaxInt64,
-			Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'}, Minute: math.MinInt64,
-				Likes: math.MinInt64, Dislikes: math.MaxInt64}},
-		},
-	},
-	{
-		"post with user buckets, moved to the first partition",
+	{"progress: no counts, no deltas", &kudosv1.LikeUpdate{Seq: 12, SourceOffset: 3456},
+		Update{Seq: 12, SourceOffset: 3456}},
+	{"a like moved from one region to another",
+		&kudosv1.LikeUpdate{Seq: 1, LikeCount: 5, DislikeCount: -2, SourceOffset: 99, Deltas: []*kudosv1.Delta{
+			{Region: []byte("US-CA"), Minute: 28_333_333, Likes: -1},
+			{Region: []byte("ZZ"), Minute: 28_333_334, Likes: 1, Dislikes: -3},
+		}},
+		Update{Seq: 1, Counts: Counts{Likes: 5, Dislikes: -2}, SourceOffset: 99, Deltas: []Delta{
+			{Region: Region{'U', 'S', '-', 'C', 'A'}, Minute: 28_333_333, Likes: -1},
+			{Region: UnknownRegion, Minute: 28_333_334, Likes: 1, Dislikes: -3},
+		}}},
+	{"extreme values",
+		&kudosv1.LikeUpdate{Seq: math.MaxUint64, LikeCount: math.MinInt64, DislikeCount: math.MaxInt64,
+			SourceOffset: math.MaxInt64, Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64,
+				Likes: math.MinInt64, Dislikes: math.MaxInt64}}},
+		Update{Seq: math.MaxUint64, Counts: Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64},
+			SourceOffset: math.MaxInt64, Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'},
+				Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}}}},
+	{"post with user buckets, moved to the first partition",
 		&kudosv1.LikeUpdate{Seq: 3, UserBuckets: 16, Moved: proto.Int32(0)},
-		Update{Seq: 3, Buckets: 16, Moved: true},
-	},
+		Update{Seq: 3, Buckets: 16, Moved: true}},
 	{"moved from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)},
 		Update{Seq: 3, Counts: Counts{Likes: 1}, Moved: true, Other: 7}},
 	{"empty", &kudosv1.LikeUpdate{}, Update{}},

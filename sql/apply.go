@@ -213,9 +213,7 @@ func checkHours(hours []HourDelta) error {
 	return nil
 }
 
-func isRegion(region string) bool {
-	return isName(region, 6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
-}
+func isRegion(region string) bool { return isName(region, 6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") }
 
 // isName reports whether text is 1 to most bytes long and consists of the given characters only.
 func isName(text string, most int, characters string) bool {

@@ -11,10 +11,9 @@
 //	     └─────────────────┘
 //
 // Where to start reading:
-//   - apply.go: what one transaction does;
+//   - apply.go: what one transaction does, its isolation, retries and statements, and what a failed COMMIT means;
 //   - position.go: where to resume, and what happens on an empty or damaged database;
 //   - ranking.go, ranking_table.go: the ranking tables, which follow the topic trending;
-//   - transaction.go: isolation, retries, statements, and what a failed COMMIT means;
 //   - snapshot.go, shadow.go: reading all tables at one point in time, and replacing them atomically;
 //   - errors.go: which failures are transient, and what to do about the others;
 //   - shards.go, shard.go, dsns.go: several databases that share the partitions, and how each records which shard it

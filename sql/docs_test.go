@@ -102,11 +102,9 @@ func TestRowOfZerosCanBeDeleted(t *testing.T) {
 
 func (d database) prepareTrending(t *testing.T) {
 	s := d.rankedStore(t)
-	rankings := []Ranking{
-		ranked("global", "1h", 3, 50), ranked("global", "24h", 1, 51), ranked("global", "10m", 1, 50),
-		ranked("US", "1h", 3, 50), ranked("US", "all", 4, 7), ranked("US", "day", 3, 7),
-		ranked("DE", "day", 2, 30), ranked("FR", "day", 2, 31), ranked("global", "all", 9, 7),
-	}
+	rankings := []Ranking{ranked("global", "1h", 3, 50), ranked("global", "24h", 1, 51), ranked("global", "10m", 1, 50),
+		ranked("US", "1h", 3, 50), ranked("US", "all", 4, 7), ranked("US", "day", 3, 7), ranked("DE", "day", 2, 30),
+		ranked("FR", "day", 2, 31), ranked("global", "all", 9, 7)}
 	for i := range 100 { // enough other rankings that a table scan is not the cheapest plan
 		region := fmt.Sprintf("X%c-%d", 'A'+i%26, i)
 		rankings = append(rankings, ranked(region, "1h", 20, 1), ranked(region, "day", 20, 1))

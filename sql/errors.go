@@ -87,20 +87,16 @@ func IsTransient(err error) bool {
 	var answer *mysql.MySQLError
 	var network net.Error
 	switch {
-	case err == nil:
-		return false
 	case errors.As(err, &unknown):
 		return true
 	case errors.Is(err, context.Canceled):
 		return false
 	case errors.As(err, &answer):
 		return slices.Contains(transientNumbers, answer.Number)
-	case errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, context.DeadlineExceeded):
-		return true
 	}
-	return errors.As(err, &network)
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network)
 }
 
 // MySQL and MariaDB error numbers: https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html and
@@ -140,8 +136,7 @@ func advice(err error) string {
 	var schema *SchemaError
 	var answer *mysql.MySQLError
 	switch {
-	case errors.As(err, &schema):
-		return "" // its message includes the action
+	case errors.As(err, &schema): // its message includes the action
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:

@@ -76,8 +76,7 @@ func (g granted) processor(t *testing.T) {
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), oneLike, hours))
 	requireAt(t, at(2, 2), (*Store).PeekPosition, s, likesTopic(), 0)
 	d.refused(t, "CREATE TABLE more (id INT)", "ALTER TABLE like_count ADD COLUMN more INT", "DROP TABLE like_count",
-		"TRUNCATE TABLE like_count",
-		"SELECT * FROM trending", "DELETE FROM like_count")
+		"TRUNCATE TABLE like_count", "SELECT * FROM trending", "DELETE FROM like_count")
 }
 
 func (g granted) ranker(t *testing.T) {

@@ -28,8 +28,7 @@ const (
 
 // LikesByHour returns the hours in [from, to) in which a region has rows, oldest first; schema.Global adds up all
 // regions. It reads the current rows without a lock, and runs for at most Options.ReadTimeout.
-func (s *Store) LikesByHour(
-	ctx context.Context, region schema.Region, from, to time.Time,
+func (s *Store) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time,
 ) (hours []HourLikes, err error) {
 	defer func() {
 		err = describe(err, "read like_hourly of %s from %s to %s in MySQL at %s", schema.RankingRegion(region),

@@ -135,8 +135,7 @@ func TestCheckSchemaReadsTheTables(t *testing.T) {
 	inEachCase(t, damages, func(t *testing.T, db database, damage string) {
 		db.migrated(t).raw(t).MustExec(damage)
 		err := db.store(t).CheckSchema(t.Context())
-		var schema *SchemaError
-		require.ErrorAs(t, err, &schema)
+		require.ErrorAs(t, err, new(*SchemaError))
 		require.ErrorContains(t, err, "kudos migrate")
 		require.False(t, IsTransient(err))
 	})
@@ -145,7 +144,6 @@ func TestCheckSchemaReadsTheTables(t *testing.T) {
 func TestMigrateRejectsATableOfAnotherShape(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		db.raw(t).MustExec("CREATE TABLE like_count (post_id BIGINT PRIMARY KEY, likes BIGINT)")
-		err := Migrate(t.Context(), db.options, discardLog())
-		require.ErrorContains(t, err, "a separate database")
+		require.ErrorContains(t, Migrate(t.Context(), db.options, discardLog()), "a separate database")
 	})
 }

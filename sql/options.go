@@ -73,17 +73,11 @@ const (
 // DefaultOptions suit a server in the same data center. Only DSN or Shards has to be set.
 func DefaultOptions() Options {
 	return Options{
-		Shards:          []string{},
-		MigrateShards:   []string{},
-		MaxOpenConns:    16,
-		ConnectTimeout:  5 * time.Second,
-		ReadTimeout:     30 * time.Second,
-		WriteTimeout:    30 * time.Second,
-		LockWaitTimeout: 2 * time.Second,
-		IdleTimeout:     30 * time.Second,
-		Retries:         8,
-		RetryBackoff:    10 * time.Millisecond,
-		RetryBackoffMax: time.Second,
+		Shards: []string{}, MigrateShards: []string{},
+		MaxOpenConns:   16,
+		ConnectTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		LockWaitTimeout: 2 * time.Second, IdleTimeout: 30 * time.Second,
+		Retries: 8, RetryBackoff: 10 * time.Millisecond, RetryBackoffMax: time.Second,
 		// BenchmarkApply, 50,000 posts, MariaDB on the same two cores: the best runs took 232 to 237 ms with 64 to 512
 		// KiB, and 259 ms with 8 KiB, less than the noise between runs. So the size hardly matters locally. 256 KiB are
 		// some 10,000 posts per round trip, and below the default max_allowed_packet of every server.
@@ -143,10 +137,6 @@ func (o Options) LogValue() slog.Value {
 	for _, one := range o.Each() {
 		servers = append(servers, one.server())
 	}
-	return slog.GroupValue(
-		slog.String("server", strings.Join(servers, ", ")),
-		slog.Bool("tls", o.TLS),
-		slog.Int("max_open_conns", o.MaxOpenConns),
-		slog.Int("max_statement_bytes", o.MaxStatementBytes),
-	)
+	return slog.GroupValue(slog.String("server", strings.Join(servers, ", ")), slog.Bool("tls", o.TLS),
+		slog.Int("max_open_conns", o.MaxOpenConns), slog.Int("max_statement_bytes", o.MaxStatementBytes))
 }

@@ -156,8 +156,7 @@ func startRefusal(ctx context.Context, tx *sqlx.Tx, src Source) (refusal, err er
 }
 
 // selectPosition returns sql.ErrNoRows if there is no row, and *SourceChangedError if the row belongs to another log.
-func selectPosition(
-	ctx context.Context, q sqlx.QueryerContext, src Source, partition int32, lock string,
+func selectPosition(ctx context.Context, q sqlx.QueryerContext, src Source, partition int32, lock string,
 ) (Position, error) {
 	var row positionRow
 	err := sqlx.GetContext(ctx, q, &row,
@@ -231,8 +230,7 @@ func (s *Store) addPartitions(ctx context.Context, src Source) error {
 			return errRollback
 		}
 		update := "UPDATE applied_offset SET partitions = ? WHERE topic = ?"
-		_, err = tx.ExecContext(ctx, update, src.Partitions, src.Topic)
-		if err != nil {
+		if _, err := tx.ExecContext(ctx, update, src.Partitions, src.Topic); err != nil {
 			return err
 		}
 		return insertStart(ctx, tx, src, s.Shard(), before)

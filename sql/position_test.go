@@ -30,9 +30,7 @@ func TestPositionIsTheAppliedOffset(t *testing.T) {
 		want := Position{NextOffset: 1 << 62, NextSeq: 1<<64 - 1, LeaderEpoch: 17}
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), want, oneLike, nil))
 		for _, read := range []readPosition{(*Store).Position, (*Store).PeekPosition} {
-			got, err := read(s, t.Context(), likesTopic(), 1)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
+			requireAt(t, want, read, s, likesTopic(), 1)
 		}
 	})
 }
@@ -81,8 +79,7 @@ func TestSourceChanged(t *testing.T) {
 			require.ErrorContains(t, err, "cafe0000000000000000000000000001 with 4 partitions")
 		}
 		_, err := s.PeekPosition(t.Context(), given, 0)
-		var changed *SourceChangedError
-		require.ErrorAs(t, err, &changed)
+		require.ErrorAs(t, err, new(*SourceChangedError))
 	})
 }
 

@@ -60,10 +60,8 @@ func faults(random *rand.Rand) func(string) mysqlproxy.Decision {
 		if strings.HasPrefix(query, "SET ") || random.IntN(20) != 0 {
 			return mysqlproxy.Decision{}
 		}
-		return []mysqlproxy.Decision{
-			mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil), mysqlproxy.Refuse(errDeadlock),
-			mysqlproxy.Refuse(errLockWaitTimeout), mysqlproxy.Refuse(1290), mysqlproxy.Refuse(1053),
-		}[random.IntN(6)]
+		return []mysqlproxy.Decision{mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil), mysqlproxy.Refuse(errDeadlock),
+			mysqlproxy.Refuse(errLockWaitTimeout), mysqlproxy.Refuse(1290), mysqlproxy.Refuse(1053)}[random.IntN(6)]
 	}
 }
 

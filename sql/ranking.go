@@ -86,8 +86,7 @@ func deleteRankings(ctx context.Context, tx *sqlx.Tx, src Source) error {
 // latest value in the range. The position may move back, to read the log again.
 //
 // It fails and retries like Apply; RankingPosition then says where to resume.
-func (s *Store) ReplaceRankings(
-	ctx context.Context, src Source, partition int32, from, to Position, rankings []Ranking,
+func (s *Store) ReplaceRankings(ctx context.Context, src Source, partition int32, from, to Position, rankings []Ranking,
 ) (err error) {
 	defer func() {
 		err = describe(err, "replace rankings by %s/%d [%d, %d) in MySQL at %s",

@@ -96,10 +96,8 @@ func (t rankingTable) replace(ctx context.Context, tx *sqlx.Tx, limit int, ranki
 		for rank := len(r.Posts) + 1; rank <= before[schema.RankingKey(r.Region, r.Window)]; rank++ {
 			gone = append(gone, rank)
 		}
-		around := statementText{
-			prefix: string(t.appendKey([]byte("DELETE FROM "+t.name+" WHERE "), r)) + " AND `rank` IN (",
-			suffix: ")",
-		}
+		prefix := t.appendKey([]byte("DELETE FROM "+t.name+" WHERE "), r)
+		around := statementText{prefix: string(prefix) + " AND `rank` IN (", suffix: ")"}
 		appendRank := func(text []byte, rank int) []byte { return strconv.AppendInt(text, int64(rank), 10) }
 		if err := eachStatement(limit, around, gone, appendRank, execute(ctx, tx)); err != nil {
 			return err
@@ -110,14 +108,12 @@ func (t rankingTable) replace(ctx context.Context, tx *sqlx.Tx, limit int, ranki
 
 // selectPlaces returns how many ranks each ranking has in the table, by key; rankings without rows are absent. It takes
 // no lock: only the holder of the position changes these keys.
-func (t rankingTable) selectPlaces(
-	ctx context.Context, tx *sqlx.Tx, limit int, rankings []*Ranking,
+func (t rankingTable) selectPlaces(ctx context.Context, tx *sqlx.Tx, limit int, rankings []*Ranking,
 ) (map[string]int, error) {
 	places := map[string]int{}
 	around := statementText{
-		prefix:  "SELECT region, " + t.window + " AS name, MAX(`rank`) AS places FROM " + t.name + " WHERE ",
-		suffix:  " GROUP BY region, " + t.window,
-		between: " OR ",
+		prefix: "SELECT region, " + t.window + " AS name, MAX(`rank`) AS places FROM " + t.name + " WHERE ",
+		suffix: " GROUP BY region, " + t.window, between: " OR ",
 	}
 	err := eachStatement(min(limit, conditionBytes), around, rankings, t.appendKey, func(text string) error {
 		var rows []struct {

@@ -72,9 +72,8 @@ func TestRankingsAreReplacedWhole(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.rankedStore(t)
 		src := rankingsTopic()
-		replace(t, s, src, 1, start, offset(10),
-			ranked("US", "1h", 3, 100), ranked("US-CA", "10m", 1, math.MaxUint64), ranked("US", "day", 2, 7),
-			ranked("global", "24h", 0, 0),
+		replace(t, s, src, 1, start, offset(10), ranked("US", "1h", 3, 100), ranked("US-CA", "10m", 1, math.MaxUint64),
+			ranked("US", "day", 2, 7), ranked("global", "24h", 0, 0),
 			Ranking{Region: "global", Window: "all", Posts: []RankedPost{{PostID: 1, Likes: math.MaxInt64}}})
 		want := map[string][]string{
 			"US/1h": {"1 100 1.500000 3 2026-07-01 12:00:00", "2 101 1.000000 2 2026-07-01 12:00:00",
@@ -267,12 +266,9 @@ func TestReplaceRankingsRejectsImpossibleInput(t *testing.T) {
 }
 
 func TestOnePositionAlwaysFits(t *testing.T) {
-	widest := rankingRow{
-		Ranking: &Ranking{Region: "AA-AAA", Window: "12345678", AsOf: noon}, rank: math.MaxInt32,
-		post: RankedPost{PostID: math.MaxUint64, Score: math.MaxInt64, Likes: math.MinInt64},
-	}
+	widest := rankingRow{Ranking: &Ranking{Region: "AA-AAA", Window: "12345678", AsOf: noon}, rank: math.MaxInt32,
+		post: RankedPost{PostID: math.MaxUint64, Score: math.MaxInt64, Likes: math.MinInt64}}
 	for _, table := range rankingTables {
-		text := statements(t, 1, table.upsert, []rankingRow{widest}, table.append)[0]
-		require.Less(t, len(text)+packetMargin, 1024)
+		require.Less(t, len(statements(t, 1, table.upsert, []rankingRow{widest}, table.append)[0])+packetMargin, 1024)
 	}
 }

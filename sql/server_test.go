@@ -163,8 +163,7 @@ func (d database) with(t testing.TB, change func(*mysql.Config)) database {
 // raw is a connection that bypasses the Store, for inspecting and for breaking things.
 func (d database) raw(t testing.TB) *sqlx.DB {
 	t.Helper()
-	patient := d.with(t, func(c *mysql.Config) { c.ReadTimeout = rawTimeout })
-	db, err := sqlx.Open("mysql", patient.options.DSN)
+	db, err := sqlx.Open("mysql", d.with(t, func(c *mysql.Config) { c.ReadTimeout = rawTimeout }).options.DSN)
 	require.NoError(t, err)
 	db.SetMaxIdleConns(0)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -252,8 +251,6 @@ func at(offset int64, seq uint64) Position { return Position{NextOffset: offset,
 func (d database) startedStore(t testing.TB, change ...func(*Options)) *Store {
 	t.Helper()
 	s := d.migrated(t).store(t, change...)
-	position, err := s.Position(context.Background(), likesTopic(), 0)
-	require.NoError(t, err)
-	require.Equal(t, start, position)
+	requireAt(t, start, (*Store).Position, s, likesTopic(), 0)
 	return s
 }

@@ -190,11 +190,8 @@ func (h *Shadow) Swap(ctx context.Context, dropOld bool) error {
 	if err == nil {
 		err = h.rename(ctx)
 	}
-	if err != nil {
+	if err != nil || !dropOld {
 		return describe(err, "put the new tables in place in MySQL at %s", h)
-	}
-	if !dropOld {
-		return nil
 	}
 	return describe(h.dropOld(ctx), "the new tables are in place; drop the old ones in MySQL at %s", h)
 }
@@ -221,15 +218,12 @@ func (h *Shadow) rename(ctx context.Context) error {
 		// Not canceled by ctx, which would leave the outcome unknown: it takes little longer than renameWait.
 		ctx = context.WithoutCancel(ctx)
 		err := h.exec(ctx, "RENAME TABLE "+strings.Join(renames, ", "))
-		switch {
-		case err == nil:
-			return nil
-		case isConflict(err):
+		if isConflict(err) {
 			h.store.log.Info("the tables are busy; trying the RENAME again", "error", err)
 			return retry.RetryableError(err)
 		}
 		// The answer may be lost. RENAME is atomic: all tables are renamed, or none.
-		if h.renamed(ctx) {
+		if err == nil || h.renamed(ctx) {
 			return nil
 		}
 		return err

@@ -70,8 +70,7 @@ func (s *Shards) CheckShards(ctx context.Context) error {
 	for i, store := range s.stores {
 		asked.Go(func() {
 			err := store.checkShardOnce(ctx)
-			var other *ShardError
-			if errors.As(err, &other) {
+			if _, other := errors.AsType[*ShardError](err); other {
 				errs[i] = describe(err, "check which shard MySQL at %s is", store)
 			}
 		})

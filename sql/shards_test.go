@@ -63,8 +63,7 @@ func TestEachPartitionHasOneShard(t *testing.T) {
 			require.Equal(t, []int32{partition % shards}, has)
 		}
 	}
-	o := sharded(noServer(t), noServer(t), noServer(t))
-	s := openShards(t, o)
+	s := openShards(t, sharded(noServer(t), noServer(t), noServer(t)))
 	for partition := range int32(10) {
 		require.Equal(t, partition%3, s.Of(partition).Shard().Index)
 		require.True(t, s.Of(partition).Shard().Has(partition))
@@ -166,8 +165,7 @@ func TestOtherShardsAreRejected(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				other := openShards(t, c.options)
 				err := other.CheckShards(t.Context())
-				var wrong *ShardError
-				require.ErrorAs(t, err, &wrong)
+				require.ErrorAs(t, err, new(*ShardError))
 				require.ErrorContains(t, err, c.says)
 				require.NotContains(t, err.Error(), "hunter2")
 				require.False(t, IsTransient(err))
@@ -206,8 +204,7 @@ func TestShardErrorsAreReportedTogether(t *testing.T) {
 		require.Empty(t, b.shard(t))
 		require.Error(t, Migrate(t.Context(), sharded(b, noServer(t)), discardLog()))
 		require.Empty(t, b.shard(t))
-		var other *ShardError
-		require.ErrorAs(t, openShards(t, sharded(a, b)).Of(0).recordShard(t.Context()), &other,
+		require.ErrorAs(t, openShards(t, sharded(a, b)).Of(0).recordShard(t.Context()), new(*ShardError),
 			"another list is recorded")
 		require.NoError(t, openShards(t, a.options).Of(0).recordShard(t.Context()), "the same list is recorded")
 		require.Equal(t, "0 of 1", a.shard(t))
@@ -343,8 +340,7 @@ func TestAddPartitions(t *testing.T) {
 		s, src := migratedShards(t, a, b), likesTopic()
 		more := src
 		more.Partitions = 7
-		require.NoError(t, s.AddPartitions(t.Context(), more),
-			"databases without positions have nothing to add")
+		require.NoError(t, s.AddPartitions(t.Context(), more), "databases without positions have nothing to add")
 		require.Equal(t, "0", a.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
 		for _, partition := range []int32{0, 1} { // in both databases
 			requireAt(t, start, (*Store).Position, s.Of(partition), src, partition)

@@ -10,9 +10,7 @@ import (
 )
 
 // Snapshot reads all tables as of one point in time.
-type Snapshot struct {
-	conn *sqlx.Conn
-}
+type Snapshot struct{ conn *sqlx.Conn }
 
 // StoredPosition is a row of applied_offset, whichever log it belongs to.
 type StoredPosition struct {

@@ -39,15 +39,7 @@ func (g *gate) pass(ctx context.Context, partition int32) error {
 	}
 }
 
-func (g *gate) wait(t testing.TB) int32 {
-	select {
-	case p := <-g.entered:
-		return p
-	case <-time.After(testkit.Patience):
-		t.Fatal("no call reached the gate")
-		return 0
-	}
-}
+func (g *gate) wait(t testing.TB) int32 { return receive(t, "a call to reach the gate", g.entered) }
 
 // What arrives while a batch is processed forms the next batch, up to MaxBatch.
 func TestBatchesGrowWithTheLoad(t *testing.T) {
@@ -90,13 +82,8 @@ func TestTicksArriveWithoutRecords(t *testing.T) {
 
 func TestSlowPartitionIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 3)
 	const many = 5000
-	for part := range int32(3) {
-		c.Produce(testkit.Records(input, part, 0, many)...)
-	}
-	l := newLab(t)
+	c, l := newInput(t, 3, many)
 	g := newGate()
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
 		if b.Partition == 1 && len(b.Records) > 0 {

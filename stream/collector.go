@@ -49,23 +49,22 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range c {
 		statuses, _ := g.status() // after an error there are none: nothing is assigned
+		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{g.name}, labels...)...)
+		}
 		parked := map[Cause]int{}
 		for _, s := range statuses {
 			if s.State == StateParked {
 				parked[s.Cause]++
 			}
 			partition := strconv.Itoa(int(s.Partition))
-			gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-			}
-			gauge(lagDesc, float64(s.Lag), g.name, s.Topic, partition)
-			gauge(standsDesc, s.Stands.Seconds(), g.name, partition)
-			gauge(positionDesc, float64(s.Position.Offset), g.name, partition)
-			gauge(stateDesc, 1, g.name, partition, s.State)
+			gauge(lagDesc, float64(s.Lag), s.Topic, partition)
+			gauge(standsDesc, s.Stands.Seconds(), partition)
+			gauge(positionDesc, float64(s.Position.Offset), partition)
+			gauge(stateDesc, 1, partition, s.State)
 		}
 		for _, cause := range causes { // all of them: an alert needs a 0 to resolve
-			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), g.name,
-				string(cause))
+			gauge(parkedDesc, float64(parked[cause]), string(cause))
 		}
 	}
 }

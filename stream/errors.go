@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -52,50 +53,30 @@ func Park(cause Cause, action, format string, args ...any) *ParkError {
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
-// FailureOf returns the cause of err, its text and what to do about it.
-func FailureOf(err error) Failure {
-	return Failure{Cause: causeOf(err), Reason: err.Error(), Action: actionOf(err)}
-}
-
 // grantAccess is what to do when Kafka denies access, which kudos retries by itself.
 const grantAccess = "check this user's password and ACLs: docs/security.md lists the ACLs of each role"
 
-func actionOf(err error) string {
+// FailureOf returns the cause of err, its text and what to do about it.
+func FailureOf(err error) Failure {
+	failure := Failure{Cause: CauseUnavailable, Reason: err.Error()}
 	var park *ParkError
 	var setup *kafka.SetupError
 	switch {
 	case errors.As(err, &park):
-		return park.Action
+		failure.Cause, failure.Action = park.Cause, park.Action
 	case errors.As(err, &setup):
-		return setup.Action
-	case causeOf(err) == CausePermission:
-		return grantAccess
+		failure.Cause, failure.Action = CauseTopics, setup.Action
+	case slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
+		failure.Cause, failure.Action = CausePermission, grantAccess
 	}
-	return ""
+	return failure
 }
 
-func causeOf(err error) Cause {
-	var park *ParkError
-	var setup *kafka.SetupError
-	switch {
-	case errors.As(err, &park):
-		return park.Cause
-	case errors.As(err, &setup):
-		return CauseTopics
-	}
-	for _, refusal := range refusals {
-		if errors.Is(err, refusal) {
-			return CausePermission
-		}
-	}
-	return CauseUnavailable
-}
+func actionOf(err error) string { return FailureOf(err).Action }
 
-var refusals = []error{
-	kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
-	kerr.TransactionalIDAuthorizationFailed,
-	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
-}
+var refusals = []error{kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+	kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
+	kerr.IllegalSaslState}
 
 func actionNote(action string) string {
 	if action == "" {

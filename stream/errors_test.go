@@ -12,10 +12,10 @@ import (
 )
 
 func TestErrorsAreClassified(t *testing.T) {
-	require.Equal(t, CausePermission, causeOf(fmt.Errorf("asking: %w", kerr.GroupAuthorizationFailed)))
-	require.Equal(t, CauseUnavailable, causeOf(fmt.Errorf("asking: %w", kerr.CoordinatorNotAvailable)))
-	require.Equal(t, CauseState, causeOf(fmt.Errorf("opening: %w",
-		Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))))
+	require.Equal(t, CausePermission, FailureOf(fmt.Errorf("asking: %w", kerr.GroupAuthorizationFailed)).Cause)
+	require.Equal(t, CauseUnavailable, FailureOf(fmt.Errorf("asking: %w", kerr.CoordinatorNotAvailable)).Cause)
+	require.Equal(t, CauseState, FailureOf(fmt.Errorf("opening: %w",
+		Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))).Cause)
 	park := Park(CauseState, "do this", "that is wrong: %w", kerr.OffsetOutOfRange)
 	require.ErrorIs(t, park, kerr.OffsetOutOfRange)
 	require.EqualError(t, park, "that is wrong: "+kerr.OffsetOutOfRange.Error())

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,11 +48,7 @@ type followed struct {
 func NewFollower(
 	opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
 ) *Follower {
-	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval),
-		cmp.Or(opts.stallTimeout, stallTimeout)
-	if opts.stalled == nil {
-		opts.stalled = die
-	}
+	opts.setDefaults()
 	if begun == nil {
 		begun = func([]Worker) {}
 	}
@@ -70,18 +65,16 @@ func (f *Follower) Run(ctx context.Context) error {
 	again(ctx, f.runOnce, func(err error, in time.Duration) {
 		f.log.Warn("following a topic failed; all partitions restart", "topic", f.opts.Input, "error", err,
 			"action", actionOf(err), "retry_in", in)
-		f.setErr(err)
+		f.NotYet(err)
 	})
 	return nil
 }
 
-// NotYet sets the reason that Status returns before Run.
-func (f *Follower) NotYet(why error) { f.setErr(why) }
-
-func (f *Follower) setErr(err error) {
+// NotYet sets the reason that Status returns while there are no partitions.
+func (f *Follower) NotYet(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.err = err
+	f.mu.err = why
 }
 
 // Err returns why there are no partitions.
@@ -97,8 +90,8 @@ func (f *Follower) runOnce(ctx context.Context) error {
 		kgo.KeepControlRecords(),                    // they occupy offsets, up to the end of the log
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
 		kgo.FetchMaxWait(250*time.Millisecond),      // a resumed partition waits for the fetch in flight
-		kgo.FetchMaxPartitionBytes(followPartitionBytes),
-		kgo.FetchMaxBytes(2*followPartitionBytes),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.FetchMaxBytes(2*fetchPartitionBytes),
 	)
 	if err != nil {
 		return err
@@ -211,8 +204,6 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, partitio
 	}
 	return nil
 }
-
-const followPartitionBytes = 1 << 20 // bounds a fetch response per partition
 
 // watchTopic ends the session when the topic was recreated or its partition count has changed.
 func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {

@@ -80,18 +80,19 @@ func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.Consum
 	if len(topics) != 1 {
 		return fmt.Errorf("group %s: one input topic is supported, not %v", g.group.opts.Group, topics)
 	}
-	return g.group.run(ctx, gokaDriver{h})
+	return g.group.run(ctx, driver{h})
 }
 
 func (gokaGroup) Errors() <-chan error { return nil } // Consume returns its errors
 func (gokaGroup) Close() error         { return nil }
 
-type gokaDriver struct{ handler sarama.ConsumerGroupHandler } // makes goka drive a session
+type driver struct{ handler sarama.ConsumerGroupHandler } // makes goka run the partitions of a session
 
-func (d gokaDriver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
-func (d gokaDriver) cleanUp(s *session) error { return d.handler.Cleanup(gokaSession{s: s}) }
+func (d driver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
+func (d driver) cleanUp(s *session) error { return d.handler.Cleanup(gokaSession{s: s}) }
 
-func (d gokaDriver) consume(s *session, p *Partition) error {
+// consume steps a partition until the session ends or a failure concerns all partitions.
+func (d driver) consume(s *session, p *Partition) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	c := gokaClaim{p: p, messages: make(chan *sarama.ConsumerMessage)}
 	var wg sync.WaitGroup
@@ -129,10 +130,8 @@ func (c gokaClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages
 func (c gokaClaim) offer(ctx context.Context) {
 	defer close(c.messages)
 	for {
-		msg := &sarama.ConsumerMessage{
-			Topic: c.Topic(), Partition: c.Partition(), Offset: c.InitialOffset(), Timestamp: time.Now(),
-			Value: binary.BigEndian.AppendUint32(nil, uint32(c.Partition())),
-		}
+		msg := &sarama.ConsumerMessage{Topic: c.Topic(), Partition: c.Partition(), Offset: c.InitialOffset(),
+			Timestamp: time.Now(), Value: binary.BigEndian.AppendUint32(nil, uint32(c.Partition()))}
 		select {
 		case c.messages <- msg:
 		case <-ctx.Done():
@@ -206,9 +205,9 @@ type refusingProducer struct{} // goka's goka.Producer: output uses transactions
 
 var errRefused = errors.New("stream: goka must not produce; output goes through kafka.Txn")
 
-func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
-	return refused()
-}
+func (refusingProducer) Close() error { return nil }
+
+func (refusingProducer) Emit(string, string, []byte) *goka.Promise { return refused() }
 
 func (refusingProducer) EmitWithHeaders(string, string, []byte, goka.Headers) *goka.Promise {
 	return refused()
@@ -219,8 +218,6 @@ func refused() *goka.Promise {
 	finish(nil, errRefused)
 	return promise
 }
-
-func (refusingProducer) Close() error { return nil }
 
 type gokaLogger struct{ log *slog.Logger } // at debug level: this package logs what matters
 

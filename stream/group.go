@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,15 +20,8 @@ type group struct {
 	standby   *standby // nil: no standby replicas
 }
 
-func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *group {
-	return &group{poller: newPoller(opts, log), newWorker: newWorker}
-}
-
-const (
-	groupMetadataMaxAge = 10 * time.Second
-	// groupPartitionBytes bounds a fetch response per partition: decoded records take several times as much memory.
-	groupPartitionBytes = 1 << 20
-)
+// fetchPartitionBytes bounds a fetch response per partition: decoded records take several times as much memory.
+const fetchPartitionBytes = 1 << 20
 
 // run joins the group and stays through all rebalances, until ctx ends or a failure that a new session would not fix.
 func (g *group) run(ctx context.Context, d driver) error {
@@ -41,7 +33,7 @@ func (g *group) run(ctx context.Context, d driver) error {
 		kgo.Balancers(kgo.StickyBalancer()), // eager; sticky keeps partitions where their local state is
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		kgo.MetadataMaxAge(groupMetadataMaxAge),                     // bounds how long added partitions stay undetected
+		kgo.MetadataMaxAge(10*time.Second),                          // bounds how long added partitions stay undetected
 		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second), // a revocation waits for the batch in flight
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
@@ -50,16 +42,13 @@ func (g *group) run(ctx context.Context, d driver) error {
 		kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
 		kgo.FetchMaxWait(100*time.Millisecond),      // a resumed partition waits for the fetch in flight
-		kgo.FetchMaxPartitionBytes(groupPartitionBytes),
-		kgo.FetchMaxBytes(2*groupPartitionBytes),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.FetchMaxBytes(2*fetchPartitionBytes),
 		kgo.WithPools(&recordPool{}),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
 			g.begin(ctx, cancel, cl, assigned[g.opts.Input], d)
 		}),
-		kgo.AdjustFetchOffsetsFn(func(context.Context,
-			map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-			return g.startPositions()
-		}),
+		kgo.AdjustFetchOffsetsFn(g.startPositions),
 		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
 		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
 	)
@@ -79,14 +68,8 @@ func (g *group) run(ctx context.Context, d driver) error {
 func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client, partitions []int32, d driver) {
 	g.end(fail) // a safeguard: the client revokes first
 	id, generation := cl.GroupMetadata()
-	s := &session{
-		cl:      cl,
-		opts:    g.opts,
-		member:  kafka.Member{Group: g.opts.Group, ID: id, Generation: generation},
-		topic:   g.opts.Input,
-		standby: g.standby,
-		done:    make(chan struct{}),
-	}
+	s := &session{cl: cl, opts: g.opts, topic: g.opts.Input, standby: g.standby, done: make(chan struct{}),
+		member: kafka.Member{Group: g.opts.Group, ID: id, Generation: generation}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: s.topic, Partition: p, Member: s.member}
@@ -117,12 +100,20 @@ func (g *group) end(fail context.CancelCauseFunc) {
 	}
 }
 
-func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
+// startPositions returns the offsets to fetch from. A partition not open yet gets any: it is paused, and opening seeks.
+// Leader epochs come with the first seek: if given here, the client would look them up and ignore seeks until then.
+func (g *group) startPositions(
+	context.Context, map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
 	s := g.present()
 	if s == nil {
 		return nil, errors.New("no session is active")
 	}
-	return s.start(), nil
+	offsets := map[int32]kgo.Offset{}
+	for n, p := range s.partitions() {
+		offsets[n] = kgo.NewOffset().At(max(0, p.Status().Position.Offset))
+	}
+	return map[string]map[int32]kgo.Offset{s.topic: offsets}, nil
 }
 
 func (g *group) rejoin() {

@@ -116,7 +116,7 @@ func TestRegressConsumeClaimError(t *testing.T) {
 				s.set(p, newPartition(Assignment{Topic: input, Partition: p}, newLab(t).worker, opts, nil, selfDriven{},
 					testkit.Log()))
 			}
-			err := s.consume(gokaDriver{failingHandler{failing: failing}})
+			err := s.consume(driver{failingHandler{failing: failing}})
 			require.ErrorIs(t, err, errBroken)
 			for p := range int32(3) {
 				of := fmt.Sprintf("consuming %s/%d: broken", input, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -217,11 +218,9 @@ func offsets(from, to int64) []int64 {
 
 // run starts a processor of the lab's workers; stop ends it and waits.
 func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, stop func()) {
-	o := ProcessorOptions{
-		Group: testGroup, Input: input, Kafka: c.kafka,
-		MaxBatch: 100, TickInterval: 20 * time.Millisecond, ParkInterval: 100 * time.Millisecond,
-		SessionTimeout: 5 * time.Second, ShutdownTimeout: 5 * time.Second,
-	}
+	o := ProcessorOptions{Group: testGroup, Input: input, Kafka: c.kafka, MaxBatch: 100,
+		TickInterval: 20 * time.Millisecond, ParkInterval: 100 * time.Millisecond,
+		SessionTimeout: 5 * time.Second, ShutdownTimeout: 5 * time.Second}
 	if change != nil {
 		change(&o)
 	}
@@ -235,6 +234,30 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 		return len(l.processed(p)) >= len(want)
 	})
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
+}
+
+// waitNotReady waits until Ready returns an error with these words, and returns it.
+func (p *Processor) waitNotReady(t testing.TB, words ...string) (why error) {
+	t.Helper()
+	testkit.WaitFor(t, fmt.Sprintf("Ready to report %q", words), func() bool {
+		why = p.Ready()
+		missing := func(word string) bool { return !strings.Contains(why.Error(), word) }
+		return why != nil && !slices.ContainsFunc(words, missing)
+	})
+	return why
+}
+
+func (p *Processor) waitReady(t testing.TB) {
+	t.Helper()
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+// statuses returns the status of each partition; there must be an assignment.
+func (p *Processor) statuses(t testing.TB) []PartitionStatus {
+	t.Helper()
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	return statuses
 }
 
 func (p *Processor) partition(n int32) *Partition {

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -29,11 +28,7 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossAction = "accept the loss" })
 	l.waitProcessed(1, offsets(0, 10))
-	var parked error // until the next retry, which opens it again
-	testkit.WaitFor(t, "the partition to park", func() bool {
-		parked = p.Ready()
-		return parked != nil && strings.Contains(parked.Error(), "parked")
-	})
+	parked := p.waitNotReady(t, "parked") // until the next retry, which opens it again
 	require.ErrorContains(t, parked, "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
 	require.ErrorContains(t, parked, "action: accept the loss")
 	fences := l.count(0, "Fence")
@@ -41,7 +36,7 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	require.Empty(t, l.processed(0))
 	repaired.Store(true)
 	l.waitProcessed(0, offsets(6, 10))
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 }
 
 // losingData makes the leader report, while the result is true, that every epoch ends at end.
@@ -57,13 +52,7 @@ func (c *cluster) losingData(end int64) *atomic.Bool {
 	return lost
 }
 
-func waitLost(t *testing.T, p *Processor) {
-	t.Helper()
-	testkit.WaitFor(t, "the partition to park", func() bool {
-		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "data was lost by an unclean leader election")
-	})
-}
+const dataWasLost = "data was lost by an unclean leader election"
 
 // The leader epoch of the position is compared with the leader's when a partition opens, and at each retry.
 func TestLostDataParks(t *testing.T) {
@@ -74,7 +63,7 @@ func TestLostDataParks(t *testing.T) {
 	lost.Store(true)
 	p, _ := c.run(l, nil)
 	l.waitProcessed(1, offsets(0, 10))
-	waitLost(t, p)
+	p.waitNotReady(t, dataWasLost)
 	fences := l.count(0, "Fence")
 	testkit.WaitFor(t, "retries while the data is still lost", func() bool { return l.count(0, "Fence") >= fences+3 })
 	c.Produce(testkit.Records(input, 0, 10, 3)...)
@@ -97,7 +86,7 @@ func TestDataLostWhileConsuming(t *testing.T) {
 	lost := c.losingData(5)
 	lost.Store(true)
 	require.NoError(t, c.MoveTopicPartition(input, 0, 1))
-	waitLost(t, p)
+	p.waitNotReady(t, dataWasLost)
 	c.Produce(testkit.Records(input, 0, 10, 3)...)
 	require.Equal(t, offsets(0, 10), l.processed(0))
 	lost.Store(false)
@@ -138,10 +127,7 @@ func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 				v := c.runView(t.TempDir())
 				testkit.WaitFor(t, "the view", func() bool { return v.Ready() == nil })
 				var have []string
-				require.NoError(t, v.Read(0, func(s *store.Store, _ Copy) error {
-					have = content(t, s)
-					return nil
-				}, nil))
+				require.NoError(t, v.pinned(func(s *store.Store) { have = content(t, s) }))
 				require.Equal(t, shape.Want, have, "once ready, it is complete")
 			})
 		}
@@ -156,7 +142,7 @@ func TestRegressStandbyEndsAtListOffsets(t *testing.T) {
 	leader := c.StaleLeader(0, 1<<40)
 	s, copies := c.standbyOf(t.TempDir())
 	testkit.WaitFor(t, "more requests to the stale leader", func() bool { return leader.Answers.Load() < 1<<40-2 })
-	require.Equal(t, []string{standbyOpening}, s.states())
+	require.Equal(t, []string{"opening"}, s.states())
 	leader.Answers.Store(0)
 	testkit.WaitFor(t, "the replica to follow", s.follows)
 	offset, _ := copies.Get(testkit.Table, 0).Offset()

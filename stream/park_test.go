@@ -19,23 +19,17 @@ import (
 	"kudos/stream/kafka"
 )
 
-// failing returns a process hook that fails partition 0 while err is set.
+// failing returns a process hook that fails partition 0 with err, unless that is nil.
 func failing(err *atomic.Pointer[error]) func(context.Context, *fakeWorker, *Batch) error {
 	return func(_ context.Context, w *fakeWorker, _ *Batch) error {
-		if e := err.Load(); e != nil && w.a.Partition == 0 {
-			return *e
+		if w.a.Partition == 0 {
+			return *err.Load()
 		}
 		return nil
 	}
 }
 
-func set(p *atomic.Pointer[error], err error) {
-	if err == nil {
-		p.Store(nil)
-		return
-	}
-	p.Store(&err)
-}
+func set(p *atomic.Pointer[error], err error) { p.Store(&err) }
 
 func TestParkedPartitionDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
@@ -55,8 +49,7 @@ func TestParkedPartitionDoesNotHoldUpOthers(t *testing.T) {
 	})
 	require.EqualError(t, p.Ready(),
 		"group group: input/0 parked: the basket is full (action: turn it off and on again)")
-	statuses, err := p.Status()
-	require.NoError(t, err)
+	statuses := p.statuses(t)
 	require.Equal(t, StateParked, statuses[0].State)
 	require.Equal(t, Failure{CauseTopics, "the basket is full", "turn it off and on again"}, statuses[0].Failure)
 	got := testkit.Gauges(t, NewCollector(p))
@@ -79,7 +72,7 @@ func TestParkedPartitionDoesNotHoldUpOthers(t *testing.T) {
 
 	set(&failure, nil)
 	l.waitProcessed(0, offsets(0, 20))
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 }
 
 // After a ParkError a partition is retried at the park interval, else with growing delays up to it, by Close and Fence.
@@ -90,9 +83,8 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 		want []time.Duration // minimum delays between the failures and their retries
 	}{
 		"park": {Park(CauseState, "none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
-		"unknown error": {errors.New("what is that"),
-			[]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
-				300 * time.Millisecond}},
+		"unknown error": {errors.New("what is that"), []time.Duration{50 * time.Millisecond, 100 * time.Millisecond,
+			200 * time.Millisecond, 300 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, l := newInput(t, 1, 1)
@@ -150,7 +142,7 @@ func TestReopenReadsThePositionAgain(t *testing.T) {
 			c.Produce(testkit.Records(input, 0, 50, 5)...)
 			l.waitProcessed(0, offsets(to, 55)) // the lab rejects anything stale
 			require.Equal(t, 2, l.count(0, "Fence"))
-			testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+			p.waitReady(t)
 			partition := p.partition(0)
 			stop()
 			require.Zero(t, partition.failures, "reopening is not a failure")
@@ -190,7 +182,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7],
 		"the second Close is the session's end")
 	require.GreaterOrEqual(t, times[first+5].Sub(times[first+3]), 4*time.Second, "it waits for a rebalance first")
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 }
 
 // A partition whose Fence failed at assignment is opened later, at its position, and nothing is fetched for it before.

@@ -117,10 +117,8 @@ func newPartition(
 	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop,
 	log *slog.Logger,
 ) *Partition {
-	p := &Partition{
-		assignment: a, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
-		log: log.With("topic", a.Topic, "partition", a.Partition),
-	}
+	p := &Partition{assignment: a, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
+		log: log.With("topic", a.Topic, "partition", a.Partition)}
 	p.mu.state, p.mu.since, p.mu.movedAt = StateStarting, time.Now(), time.Now()
 	p.mu.position = kafka.Position{Offset: -1, Epoch: -1}
 	a.Opening = p.opening

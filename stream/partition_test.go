@@ -50,8 +50,7 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	l.setPosition(0, kafka.Position{Offset: offset, Epoch: 1})
 	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute,
 		SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
-	a := Assignment{Topic: input}
-	p = newPartition(a, l.worker, opts, forgetful{}, loop, testkit.Log())
+	p = newPartition(Assignment{Topic: input}, l.worker, opts, forgetful{}, loop, testkit.Log())
 	require.EqualValues(t, -1, p.Status().Position.Offset, "unknown until it is opened")
 	require.EqualValues(t, -1, p.settled().Offset)
 	require.True(t, p.Step(t.Context()), "it opens")

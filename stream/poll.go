@@ -56,9 +56,8 @@ func (l *poller) present() *session {
 
 // noteFailure records why the client could not join the group or stay in it.
 func (l *poller) noteFailure(fetches kgo.Fetches) {
-	var failure *kgo.ErrGroupSession
 	for _, f := range fetches.Errors() {
-		if errors.As(f.Err, &failure) {
+		if failure, ok := errors.AsType[*kgo.ErrGroupSession](f.Err); ok {
 			l.mu.Lock()
 			l.mu.failure = failure.Err
 			l.mu.Unlock()

@@ -17,15 +17,12 @@ import (
 const none = -100 // there is no committed offset
 
 func (c *cluster) committedAt(p int32) int64 {
-	g := c.GroupInfo(testGroup)
-	if g == nil {
-		return none
+	if g := c.GroupInfo(testGroup); g != nil {
+		if commit, ok := g.Commits[input][p]; ok {
+			return commit.Offset
+		}
 	}
-	commit, ok := g.Commits[input][p]
-	if !ok {
-		return none
-	}
-	return commit.Offset
+	return none
 }
 
 // Committed offsets reach the end of the log, markers and aborted records included, so that an idle group shows no lag.
@@ -44,9 +41,7 @@ func TestPositionsAreCommittedForDashboards(t *testing.T) {
 	}
 	require.Len(t, l.processed(0), 30)
 	require.EqualValues(t, 0, c.committedAt(1), "an empty partition has a position, too")
-	statuses, err := p.Status()
-	require.NoError(t, err)
-	for _, s := range statuses {
+	for _, s := range p.statuses(t) {
 		require.Zero(t, s.Lag, "%v", s)
 	}
 
@@ -74,9 +69,7 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.CommitPositions = true })
 	testkit.WaitFor(t, "the other partition's commit", func() bool { return c.committedAt(1) == 5 })
 	require.EqualValues(t, none, c.committedAt(0))
-	statuses, err := p.Status()
-	require.NoError(t, err)
-	require.EqualValues(t, -1, statuses[0].Position.Offset)
+	require.EqualValues(t, -1, p.statuses(t)[0].Position.Offset)
 }
 
 // An idle group sends heartbeats and fetches, and otherwise only requests the ends of the logs now and then.
@@ -126,8 +119,7 @@ func TestLagIsEndMinusPosition(t *testing.T) {
 	}
 	p, _ := c.run(l, nil)
 	g.wait(t)
-	statuses, err := p.Status()
-	require.NoError(t, err)
+	statuses := p.statuses(t)
 	require.EqualValues(t, 1901, statuses[0].Lag, "with the marker, which has not been read yet")
 	require.Equal(t, kafka.Position{Offset: 100, Epoch: 0}, statuses[0].Position)
 
@@ -140,11 +132,8 @@ func TestLagIsEndMinusPosition(t *testing.T) {
 	}
 	require.Positive(t, got["kudos_position_age_seconds group 0"])
 	delete(got, "kudos_position_age_seconds group 0")
-	require.Equal(t, map[string]float64{
-		"kafka_consumergroup_lag group 0 input": 1901,
-		"kudos_position group 0":                100,
-		"kudos_partition_state group 0 running": 1,
-	}, got)
+	require.Equal(t, map[string]float64{"kafka_consumergroup_lag group 0 input": 1901, "kudos_position group 0": 100,
+		"kudos_partition_state group 0 running": 1}, got)
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 2000))
 	testkit.WaitFor(t, "no lag", func() bool { s, _ := p.Status(); return s[0].Lag == 0 })

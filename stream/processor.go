@@ -59,21 +59,22 @@ type Processor struct {
 
 // NewProcessor returns a processor; it calls newWorker for each assigned partition.
 func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *Processor {
-	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval),
-		cmp.Or(opts.stallTimeout, stallTimeout)
-	opts.heartbeatInterval = cmp.Or(opts.heartbeatInterval, opts.SessionTimeout/5)
-	if opts.stalled == nil {
-		opts.stalled = die
-	}
+	opts.setDefaults()
 	p := &Processor{opts: opts, newWorker: newWorker, log: log.With("group", opts.Group)}
 	p.mu.err = errors.New("not started")
 	return p
 }
 
-const (
-	restartMin = 100 * time.Millisecond
-	restartMax = 10 * time.Second
-)
+func (o *ProcessorOptions) setDefaults() {
+	o.watchInterval = cmp.Or(o.watchInterval, watchInterval)
+	o.stallTimeout = cmp.Or(o.stallTimeout, stallTimeout)
+	o.heartbeatInterval = cmp.Or(o.heartbeatInterval, o.SessionTimeout/5)
+	if o.stalled == nil {
+		o.stalled = die
+	}
+}
+
+const restartMin, restartMax = 100 * time.Millisecond, 10 * time.Second
 
 // again calls run until ctx ends, with growing delays. failed gets each error and the delay before the next attempt.
 func again(ctx context.Context, run func(context.Context) error, failed func(err error, in time.Duration)) {
@@ -118,7 +119,7 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err := p.check(ctx, cl); err != nil {
 		return err
 	}
-	g := newGroup(&p.opts, p.newWorker, p.log)
+	g := &group{poller: newPoller(&p.opts, p.log), newWorker: p.newWorker}
 	proc, err := newGoka(g, cl)
 	if err != nil {
 		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)

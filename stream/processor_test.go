@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"encoding/binary"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,10 +25,9 @@ type copier struct {
 }
 
 func (c *cluster) newCopier(a Assignment, stores *store.Set) *copier {
-	txn := kafka.NewTxn(kafka.TxnOptions{
-		ID: "copier-" + string('0'+byte(a.Partition)), Member: a.Member, Timeout: 10 * time.Second,
+	txn := kafka.NewTxn(kafka.TxnOptions{ID: "copier-" + string('0'+byte(a.Partition)), Member: a.Member,
 		Kafka: c.kafka, Source: kafka.LogPartition{Topic: a.Topic, Partition: a.Partition},
-	}, testkit.Log())
+		Timeout: 10 * time.Second}, testkit.Log())
 	return &copier{Txn: txn, c: c, a: a, store: stores.New(testkit.Table, a.Partition)}
 }
 
@@ -64,30 +62,26 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 		counts[key]++
 		out = append(out, testkit.Record(output, b.Partition, key, string(rec.Value)))
 	}
-	state := 0
 	for key, n := range counts {
 		out = append([]*kgo.Record{{Topic: testkit.Table, Partition: b.Partition, Key: []byte(key),
 			Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
-		state++
 	}
 	if err := w.Commit(ctx, out, b.Next); err != nil {
 		return err
 	}
-	last := int64(0)
-	for _, rec := range out[:state] {
+	state, last := out[:len(counts)], int64(0)
+	for _, rec := range state {
 		last = max(last, rec.Offset)
 	}
-	return w.store.Replay(out[:state], last)
+	return w.store.Replay(state, last)
 }
 
 func (w *copier) Leave() { require.NoError(w.c.t, w.store.Close()) }
 
 func (c *cluster) copierOptions() ProcessorOptions {
-	return ProcessorOptions{
-		Group: testGroup, Input: input, Table: true, Kafka: c.kafka,
-		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
-		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
-	}
+	return ProcessorOptions{Group: testGroup, Input: input, Table: true, Kafka: c.kafka, MaxBatch: 50,
+		TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond, SessionTimeout: 10 * time.Second,
+		heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second}
 }
 
 func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop func()) {
@@ -95,6 +89,15 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop f
 	c.t.Cleanup(stores.Close)
 	p = NewProcessor(c.copierOptions(), func(a Assignment) Worker { return c.newCopier(a, stores) }, testkit.Log())
 	return p, stores, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
+}
+
+// count adds n values to a partition of the input.
+func (c *cluster) count(partition int32, n int, value func(i int) string) {
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = testkit.Record(input, partition, "", value(i))
+	}
+	c.Produce(records...)
 }
 
 func copierCluster(t *testing.T, w *testkit.Wire) *cluster {
@@ -132,11 +135,7 @@ func TestProcessorWithATable(t *testing.T) {
 	total := 0
 	add := func(n int) {
 		for p := range int32(2) {
-			recs := make([]*kgo.Record, n)
-			for i := range recs {
-				recs[i] = testkit.Record(input, p, "", string('a'+byte(i%3)))
-			}
-			c.Produce(recs...)
+			c.count(p, n, func(i int) string { return string('a' + byte(i%3)) })
 		}
 		total += n
 	}
@@ -183,15 +182,11 @@ func TestProcessorIsRecreated(t *testing.T) {
 		return nil
 	}
 	p, _ := c.run(l, quick)
-	testkit.WaitFor(t, "the reason", func() bool {
-		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "a defect") &&
-			strings.Contains(err.Error(), "goka ended the session unexpectedly")
-	})
+	p.waitNotReady(t, "a defect", "goka ended the session unexpectedly")
 	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))
 	l.waitProcessed(1, offsets(0, 5))
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 }
 
 func TestProcessorWaitsForItsTopics(t *testing.T) {
@@ -199,21 +194,15 @@ func TestProcessorWaitsForItsTopics(t *testing.T) {
 	c := newCluster(t)
 	l := newLab(t)
 	p, _ := c.run(l, quick)
-	require.Eventually(t, func() bool {
-		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "there is no topic input")
-	}, testkit.Patience, time.Millisecond)
+	p.waitNotReady(t, "there is no topic input")
 	c.Topic(input, 1)
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 
 	// A table of another partition count would put keys into the wrong partitions.
 	c.Topic(testkit.Table, 3)
 	c.Topic(output, 1)
-	broken := NewProcessor(ProcessorOptions{
-		Group: testGroup, Input: input, Table: true, Kafka: c.kafka, MaxBatch: 1, TickInterval: time.Second,
-		ParkInterval: time.Second,
-	}, l.worker, testkit.Log())
+	broken := NewProcessor(ProcessorOptions{Group: testGroup, Input: input, Table: true, Kafka: c.kafka, MaxBatch: 1,
+		TickInterval: time.Second, ParkInterval: time.Second}, l.worker, testkit.Log())
 	require.EqualError(t, broken.Ready(), "group group: not started")
-	err := broken.runOnce(testkit.Context(t))
-	require.ErrorContains(t, err, "topic group-table has 3 partitions, its input has 1")
+	require.ErrorContains(t, broken.runOnce(testkit.Context(t)), "topic group-table has 3 partitions, its input has 1")
 }

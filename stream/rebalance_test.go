@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -32,18 +33,14 @@ func TestMembersComeAndGo(t *testing.T) {
 	c := newCluster(t)
 	const partitions, rounds, each = 4, 30, 20
 	c.Topic(input, partitions)
-	l := newLab(t)
-	stop := make(chan struct{})
-	produced := make(chan struct{})
-	cl := c.Client()
+	l, cl := newLab(t), c.Client()
+	stop, produced := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(produced)
 		for i := range rounds {
 			for p := range int32(partitions) {
-				if err := cl.ProduceSync(testkit.Context(t),
-					testkit.Records(input, p, i*each, each)...).FirstErr(); err != nil {
-					t.Error(err)
-				}
+				err := cl.ProduceSync(testkit.Context(t), testkit.Records(input, p, i*each, each)...).FirstErr()
+				assert.NoError(t, err)
 			}
 			select {
 			case <-stop:
@@ -65,7 +62,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	for p := range int32(partitions) {
 		l.waitProcessed(p, offsets(0, rounds*each))
 	}
-	testkit.WaitFor(t, "readiness", func() bool { return third.Ready() == nil })
+	third.waitReady(t)
 }
 
 // A member without partitions stays in the group, ready, and takes over when the other one leaves.
@@ -143,14 +140,11 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed,
 		Count: -1})
 	p, _ := c.run(l, quick)
-	testkit.WaitFor(t, "the reason", func() bool {
-		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "GROUP_AUTHORIZATION_FAILED")
-	})
+	p.waitNotReady(t, "GROUP_AUTHORIZATION_FAILED")
 	require.ErrorContains(t, p.Ready(), "group group: waiting for the group to assign partitions")
 	require.ErrorContains(t, p.Ready(), "docs/security.md", "the action")
 	fault.Remove()
-	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	p.waitReady(t)
 }
 
 // A rebalance does not wait for a long Open, and interrupting it is no failure.
@@ -234,8 +228,7 @@ func TestShutdownInterruptsALongBatch(t *testing.T) {
 func TestStopWithoutClients(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.kafka.Brokers = []string{"127.0.0.1:1"}
-	c.kafka.RequestTimeout = time.Second
+	c.kafka.Brokers, c.kafka.RequestTimeout = []string{"127.0.0.1:1"}, time.Second
 	p, stop := c.run(newLab(t), quick)
 	testkit.WaitFor(t, "a failure", func() bool {
 		err := p.Ready()

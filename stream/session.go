@@ -61,18 +61,14 @@ func (s *session) set(n int32, p *Partition) {
 	s.mu.partitions = changed
 }
 
-// driver runs the partitions of a session; it is goka.
-type driver interface {
-	setUp(*session) error
-	// consume steps a partition until the session ends or a failure concerns all partitions.
-	consume(*session, *Partition) error
-	cleanUp(*session) error
-}
-
 // run blocks until the session is canceled or the driver returns early.
 func (s *session) run(d driver) {
 	defer close(s.done)
-	defer s.closeWorkers()
+	defer func() {
+		for _, p := range s.partitions() {
+			p.Close()
+		}
+	}()
 	err := s.standby.release(s.ctx, s.partitions())
 	if err == nil {
 		err = d.setUp(s)
@@ -166,22 +162,6 @@ func (s *session) commitPositions() {
 			})
 		cancel()
 	}
-}
-
-func (s *session) closeWorkers() {
-	for _, p := range s.partitions() {
-		p.Close()
-	}
-}
-
-// start returns the offsets to fetch from. A partition not open yet gets any: it is paused, and opening seeks. Leader
-// epochs come with the first seek: given here, they would make the client look them up and ignore seeks until then.
-func (s *session) start() map[string]map[int32]kgo.Offset {
-	offsets := map[int32]kgo.Offset{}
-	for n, p := range s.partitions() {
-		offsets[n] = kgo.NewOffset().At(max(0, p.Status().Position.Offset))
-	}
-	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }
 
 func (s *session) claims() map[string][]int32 {

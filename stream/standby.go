@@ -41,12 +41,10 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 	if opts.Standby == nil {
 		return nil
 	}
-	follow := ProcessorOptions{
-		Group: opts.Group, Input: tableOf(opts.Group), Kafka: opts.Kafka, MaxBatch: standbyBatch,
-		TickInterval: standbyTick, ParkInterval: standbyPark, ShutdownTimeout: opts.ShutdownTimeout,
-	}
-	turns := make(chan struct{}, standbyParallel)
-	s := &standby{turns: turns, patience: opts.ShutdownTimeout, done: make(chan struct{})}
+	follow := ProcessorOptions{Group: opts.Group, Input: tableOf(opts.Group), Kafka: opts.Kafka, MaxBatch: standbyBatch,
+		TickInterval: standbyTick, ParkInterval: standbyPark, ShutdownTimeout: opts.ShutdownTimeout}
+	s := &standby{turns: make(chan struct{}, standbyParallel), patience: opts.ShutdownTimeout,
+		done: make(chan struct{})}
 	// A stalled replica must not end the process, which has partitions of its own.
 	follow.stalled = func(why string) { s.startOver(errors.New(why)) }
 	s.Follower = NewFollower(follow, func(a Assignment) Worker {
@@ -161,15 +159,8 @@ func (c *standbyCopy) Leave() {
 	}
 }
 
-// States of a replica, for metrics: opening until it reaches the end of its log, failing while it is retried.
-const (
-	standbyOpening   = "opening"
-	standbyFollowing = "following"
-	standbyFailing   = "failing"
-)
-
-var standbyStates = map[string]string{StateStarting: standbyOpening, StateRunning: standbyFollowing,
-	StateParked: standbyFailing}
+// standbyStates are a replica's states in metrics: opening until the end of its log, failing while it is retried.
+var standbyStates = map[string]string{StateStarting: "opening", StateRunning: "following", StateParked: "failing"}
 
 var (
 	standbyBehindDesc = prometheus.NewDesc("kudos_standby_behind_records",

@@ -22,9 +22,8 @@ func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *st
 	c.t.Cleanup(stores.Close)
 	copies := stores.Standby()
 	c.t.Cleanup(copies.Close)
-	s := newStandby(context.Background(),
-		&ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka, ShutdownTimeout: testkit.Patience},
-		testkit.Log())
+	s := newStandby(context.Background(), &ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka,
+		ShutdownTimeout: testkit.Patience}, testkit.Log())
 	c.t.Cleanup(s.close)
 	for _, change := range change {
 		change(s)
@@ -41,9 +40,9 @@ func (s *standby) states() (states []string) {
 	return states
 }
 
-// ends reports whether the replica of partition 0 exists and its last offset is this one.
-func ends(copies *store.Set, last int64) bool {
-	s := copies.Get(testkit.Table, 0)
+// ends reports whether the replica of a partition exists and its last offset is this one.
+func ends(copies *store.Set, partition int32, last int64) bool {
+	s := copies.Get(testkit.Table, partition)
 	if s == nil {
 		return false
 	}
@@ -51,7 +50,7 @@ func ends(copies *store.Set, last int64) bool {
 	return ok && offset == last
 }
 
-func (s *standby) follows() bool { return slices.Equal(s.states(), []string{standbyFollowing}) }
+func (s *standby) follows() bool { return slices.Equal(s.states(), []string{"following"}) }
 
 // content returns what a store has; nobody else may be writing.
 func content(t testing.TB, s *store.Store) (have []string) {
@@ -80,7 +79,7 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	c.Transact("a", testkit.Commit(), testkit.Record(testkit.Table, 0, "a", "1"))
 	c.Transact("b", testkit.Abort(), testkit.Record(testkit.Table, 0, "b", "1"))
 	s, copies := c.standbyOf(t.TempDir())
-	testkit.WaitFor(t, "the committed records", func() bool { return s.follows() && ends(copies, 3) })
+	testkit.WaitFor(t, "the committed records", func() bool { return s.follows() && ends(copies, 0, 3) })
 	c.Transact("c", nil, testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "c", "2"))
 	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // after the open transaction
 	counts := c.CountRequests()
@@ -95,21 +94,18 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 func TestStandbyThatFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.Topic(testkit.Table, 3)
-	for p := range int32(3) {
-		c.Produce(testkit.Records(testkit.Table, p, 0, 5)...)
-	}
+	c.Fill(testkit.Table, 3, 5)
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, testkit.Table, "1")
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o755))
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the directory would be
 	s, copies := c.standbyOf(dir)
 	testkit.WaitFor(t, "the other replicas", func() bool {
-		return slices.Equal(s.states(), []string{standbyFollowing, standbyFailing, standbyFollowing})
+		return slices.Equal(s.states(), []string{"following", "failing", "following"})
 	})
 	require.NoError(t, os.Remove(blocked))
 	testkit.WaitFor(t, "the replica that failed", func() bool {
-		return slices.Equal(s.states(), []string{standbyFollowing, standbyFollowing, standbyFollowing})
+		return slices.Equal(s.states(), []string{"following", "following", "following"})
 	})
 	s.close()
 	have, _ := closed(t, copies, 1)
@@ -125,7 +121,7 @@ func TestStandbyOfACorruptedStore(t *testing.T) {
 	testkit.WaitFor(t, "the replica to follow", s.follows)
 	copies.Get(testkit.Table, 0).Distrust(errors.New("for a test"))
 	c.Produce(testkit.Records(testkit.Table, 0, 5, 5)...)
-	testkit.WaitFor(t, "the replica to be rebuilt", func() bool { return ends(copies, 9) })
+	testkit.WaitFor(t, "the replica to be rebuilt", func() bool { return ends(copies, 0, 9) })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 10)
@@ -146,10 +142,9 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 	s, copies := c.standbyOf(dir)
 	testkit.WaitFor(t, "the replica to follow", s.follows)
 	first := copies.Get(testkit.Table, 0).LogID()
-	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
+	c.recreate()
 	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...) // longer than what was followed
-	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 4) && s.follows() })
+	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 0, 4) && s.follows() })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
@@ -171,13 +166,12 @@ func TestStandbyOfATopicRecreatedMeanwhile(t *testing.T) {
 	testkit.WaitFor(t, "the replica to wait for a turn", func() bool {
 		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == 1
 	})
-	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
+	c.recreate()
 	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
 	for range standbyParallel {
 		<-s.turns
 	}
-	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 4) })
+	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 0, 4) })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
@@ -202,7 +196,7 @@ func TestStandbyPartitionsTakeTurns(t *testing.T) {
 	require.Zero(t, counts.Of(kmsg.Fetch))
 	<-s.turns
 	testkit.WaitFor(t, "all replicas to follow with one turn", func() bool {
-		return !slices.ContainsFunc(s.states(), func(state string) bool { return state != standbyFollowing })
+		return !slices.ContainsFunc(s.states(), func(state string) bool { return state != "following" })
 	})
 	for range standbyParallel - 1 {
 		<-s.turns
@@ -237,9 +231,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 
 	// The partition is released again: a new replica waits for the one that hangs.
 	s.follow(nil)
-	testkit.WaitFor(t, "the new replica to wait", func() bool {
-		return slices.Equal(s.states(), []string{standbyOpening})
-	})
+	testkit.WaitFor(t, "the new replica to wait", func() bool { return slices.Equal(s.states(), []string{"opening"}) })
 	require.Same(t, store, copies.Get(testkit.Table, 0), "no store is created while the old one is being closed")
 	close(hangs.ended)
 	testkit.WaitFor(t, "the new replica to follow", s.follows)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/testkit"
 	"kudos/integration/testrun"
@@ -65,24 +64,14 @@ func (m *standbyMember) followed() (partitions []int32) {
 
 // covers reports whether the replicas of partitions have their logs up to the end.
 func (m *standbyMember) covers(c *cluster, partitions []int32) bool {
-	for _, p := range partitions {
-		s := m.copies.Get(testkit.Table, p)
-		if s == nil {
-			return false
-		}
-		if offset, ok := s.Offset(); !ok || offset != c.End(testkit.Table, p)-1 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(partitions, func(p int32) bool { return !ends(m.copies, p, c.End(testkit.Table, p)-1) })
 }
 
 // shares reports whether each of two members owns one partition and follows the other one's.
 func shares(c *cluster, a, b *standbyMember) bool {
 	mine, others := a.owned(), b.owned()
 	return len(mine) == 1 && len(others) == 1 && slices.Equal(a.followed(), others) &&
-		slices.Equal(b.followed(), mine) &&
-		a.covers(c, others) && b.covers(c, mine)
+		slices.Equal(b.followed(), mine) && a.covers(c, others) && b.covers(c, mine)
 }
 
 // Partitions of another process are followed, and taking one over reads nothing that was followed; a released partition
@@ -93,11 +82,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	total := 0
 	add := func(n int) {
 		for p := range int32(2) {
-			recs := make([]*kgo.Record, n)
-			for i := range recs {
-				recs[i] = testkit.Record(input, p, "", fmt.Sprintf("%03d", i))
-			}
-			c.Produce(recs...)
+			c.count(p, n, func(i int) string { return fmt.Sprintf("%03d", i) })
 			testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, p)) == total+n })
 		}
 		total += n
@@ -111,9 +96,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	require.GreaterOrEqual(t, second.stores.Replayed(), int64(500), "it had no replica of its partition")
 	add(500)
 	testkit.WaitFor(t, "the replicas to follow", func() bool { return shares(c, first, second) })
-	require.Equal(t, map[string]float64{
-		"kudos_standby_copies group opening": 0, "kudos_standby_copies group following": 1,
-		"kudos_standby_copies group failing":                                   0,
+	require.Equal(t, map[string]float64{"kudos_standby_copies group opening": 0,
+		"kudos_standby_copies group following": 1, "kudos_standby_copies group failing": 0,
 		fmt.Sprintf("kudos_standby_behind_records group %d", first.owned()[0]): 0,
 	}, testkit.Gauges(t, NewStandbyCollector(second.Processor)))
 

@@ -23,11 +23,8 @@ func (p *Partition) Status() PartitionStatus {
 			lag = max(0, p.queue.end()-p.mu.position.Offset)
 		}
 	}
-	status := PartitionStatus{
-		Topic: p.assignment.Topic, Partition: p.assignment.Partition,
-		State: p.mu.state, Failure: p.mu.failure, Since: p.mu.since,
-		Position: p.mu.position, Lag: lag,
-	}
+	status := PartitionStatus{Topic: p.assignment.Topic, Partition: p.assignment.Partition, State: p.mu.state,
+		Failure: p.mu.failure, Since: p.mu.since, Position: p.mu.position, Lag: lag}
 	if lag > 0 {
 		status.Stands = time.Since(p.mu.movedAt)
 	}

@@ -33,6 +33,12 @@ const (
 	output    = "output"
 )
 
+// recreate deletes Table and creates it with one partition.
+func (c *cluster) recreate() {
+	require.NoError(c.t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+}
+
 func (c *cluster) values(topic string, partition int32) (values []string) {
 	require.NoError(c.t, kafka.ReadLog(testkit.Context(c.t), c.Client(), topic, partition,
 		c.PartitionInfo(topic, partition).LogStartOffset, func(chunk kafka.LogChunk) (bool, error) {
@@ -52,6 +58,16 @@ func (c *cluster) catchUp(dir string) (*store.Store, error) {
 	c.t.Cleanup(func() { require.NoError(c.t, s.Close()) })
 	_, err := s.CatchUp(testkit.Context(c.t), c.Client(), store.Hooks{})
 	return s, err
+}
+
+func receive[T any](t testing.TB, what string, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(testkit.Patience):
+		t.Fatalf("waited %v for %s", testkit.Patience, what)
+	}
+	return value
 }
 
 func get(t testing.TB, s *store.Store, key string) (value string) {

@@ -56,10 +56,8 @@ type Copy interface {
 // NewView returns a view; Run starts it.
 func NewView(opts ViewOptions, log *slog.Logger) *View {
 	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
-	follow := ProcessorOptions{
-		Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka, MaxBatch: viewBatch,
-		TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown,
-	}
+	follow := ProcessorOptions{Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka,
+		MaxBatch: viewBatch, TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown}
 	v.follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.begun, v.log)
 	return v
 }

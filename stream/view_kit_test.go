@@ -112,12 +112,14 @@ func (v *testView) copyOf(p int32) *testCopy {
 	return v.copies[p]
 }
 
+// pinned calls use with the store of partition 0 while nothing is written.
+func (v *testView) pinned(use func(*store.Store)) error {
+	return v.Read(0, func(s *store.Store, _ Copy) error { use(s); return nil }, nil)
+}
+
 func (v *testView) value(key string) (value string, err error) {
 	err = v.Read(0, func(s *store.Store, _ Copy) error {
-		_, err := s.Find([]byte(key), func(b []byte) error {
-			value = string(b)
-			return nil
-		})
+		_, err := s.Find([]byte(key), func(b []byte) error { value = string(b); return nil })
 		return err
 	}, nil)
 	return value, err

@@ -16,12 +16,11 @@ import (
 
 // viewPartition is the Worker of one partition of a View, and its only writer.
 type viewPartition struct {
-	view      *View
-	partition int32
-	of        Assignment // with the log and the partition count as of the start
-	store     *store.Store
-	copy      Copy
-	cl        *kgo.Client // while it is open
+	view  *View
+	of    Assignment // with the log and the partition count as of the start
+	store *store.Store
+	copy  Copy
+	cl    *kgo.Client // while it is open
 
 	held []*kgo.Record // pending: they wait for the rest of their transaction
 	lost error         // why the store must be rebuilt: its log was truncated
@@ -42,8 +41,7 @@ type viewPartition struct {
 var errGiant = errors.New("a transaction is too large to be held until it is complete")
 
 func newViewPartition(v *View, a Assignment) *viewPartition {
-	p := &viewPartition{view: v, partition: a.Partition, of: a, store: v.opts.Stores.New(a.Topic, a.Partition),
-		copy: v.opts.Copy(a.Partition)}
+	p := &viewPartition{view: v, of: a, store: v.opts.Stores.New(a.Topic, a.Partition), copy: v.opts.Copy(a.Partition)}
 	p.behind.Store(-1)
 	return p
 }
@@ -94,7 +92,8 @@ func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
 	if err := p.store.AwaitWritable(); err != nil || len(b.Records) == 0 {
 		return err
 	}
-	if p.speakOfMore(b.Records) {
+	// There may be partitions that the view does not follow.
+	if c, ok := p.copy.(PartitionsOf); ok && c.PartitionsOf(b.Records) > p.of.Partitions {
 		if err := sameTopic(ctx, p.cl, b.Topic, p.of.Log, p.of.Partitions); err != nil {
 			return err
 		}
@@ -138,12 +137,6 @@ type PartitionsOf interface {
 	PartitionsOf(records []*kgo.Record) int32
 }
 
-// speakOfMore reports whether there may be partitions that the view does not follow.
-func (p *viewPartition) speakOfMore(records []*kgo.Record) bool {
-	c, ok := p.copy.(PartitionsOf)
-	return ok && len(records) > 0 && c.PartitionsOf(records) > p.of.Partitions
-}
-
 // take applies the complete transactions of the held records and of these, which end before next.
 func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	p.held = append(p.held, records...)
@@ -163,7 +156,7 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	if err := p.apply(p.held[:whole], covered); err != nil {
 		// A stalled partition must not look up to date while its log continues.
 		p.shut(err)
-		return fmt.Errorf("view of %s/%d: %w", p.view.opts.Topic, p.partition, err)
+		return fmt.Errorf("view of %s/%d: %w", p.of.Topic, p.of.Partition, err)
 	}
 	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // a copy: the old array would keep all of them
 	if giant {
@@ -206,7 +199,7 @@ func (p *viewPartition) read(pin func(*store.Store, Copy) error, use func() erro
 	p.life.RLock()
 	defer p.life.RUnlock()
 	if !p.ready {
-		e := &ViewNotReadyError{Topic: p.view.opts.Topic, Partition: p.partition, Behind: p.behind.Load()}
+		e := &ViewNotReadyError{Topic: p.of.Topic, Partition: p.of.Partition, Behind: p.behind.Load()}
 		if p.reason != nil {
 			e.Reason, e.Action = p.reason.Error(), actionOf(p.reason)
 		}

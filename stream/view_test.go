@@ -84,10 +84,7 @@ func TestViewOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	_, v := viewOfOne(t)
 	before := v.copyOf(0).now().opened
-	require.NoError(t, v.Read(0, func(s *store.Store, _ Copy) error {
-		s.Distrust(errors.New("for a test"))
-		return nil
-	}, nil))
+	require.NoError(t, v.pinned(func(s *store.Store) { s.Distrust(errors.New("for a test")) }))
 	testkit.WaitFor(t, "the store to be reopened", func() bool { return v.copyOf(0).now().opened > before })
 	v.waitValue("a", "1")
 }
@@ -152,8 +149,7 @@ func TestViewOfARecreatedTopic(t *testing.T) {
 	require.NoError(t, err)
 	c.put("held=1")
 	testkit.WaitFor(t, "a record to be held", func() bool { return v.copyOf(0).now().asked == 1 })
-	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
+	c.recreate()
 	c.put("a=2", "end=2") // as many as the view has of the old log
 	testkit.WaitFor(t, "the new log", func() bool {
 		id, value, err := read()
@@ -277,9 +273,8 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	stores := store.NewSetOn(disk, "state", 1<<20, testkit.Log())
 	defer stores.Close()
 	stores.MemtableBytes = 1 << 20
-	v := NewView(ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy {
-		return &testCopy{}
-	}}, testkit.Log())
+	options := ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy { return &testCopy{} }}
+	v := NewView(options, testkit.Log())
 	p := newViewPartition(v, Assignment{Topic: testkit.Table, Partitions: 1})
 	s := p.store
 	require.NoError(t, s.Open())
@@ -321,12 +316,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	seen := make(chan string, 1)
 	for range 100 {
 		go func() { seen <- read() }()
-		select {
-		case value := <-seen:
-			require.Equal(t, strconv.Itoa(round-1), value)
-		case <-time.After(testkit.Patience):
-			t.Fatal("a reader is blocked")
-		}
+		require.Equal(t, strconv.Itoa(round-1), receive(t, "a reader", seen))
 	}
 	require.Empty(t, written, "the write waits")
 	begin()

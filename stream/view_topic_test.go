@@ -40,22 +40,14 @@ func TestViewNoticesARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	id := func() (id kafka.LogID) {
-		_ = v.Read(0, func(s *store.Store, _ Copy) error { // not ready: no id
-			id = s.LogID()
-			return nil
-		}, nil)
+		_ = v.pinned(func(s *store.Store) { id = s.LogID() }) // not ready: no id
 		return id
 	}
 	first := id()
 	held := c.holdFetches(first.TopicID)
 	c.put("a=2", "end=2")
-	select {
-	case <-held: // the client's only fetch
-	case <-time.After(testkit.Patience):
-		t.Fatal("the view did not fetch")
-	}
-	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
+	receive(t, "the view to fetch", held) // the client's only fetch
+	c.recreate()
 	testkit.WaitFor(t, "the new log", func() bool {
 		now := id()
 		return now != first && now != kafka.LogID{}
@@ -85,8 +77,7 @@ func TestFollowerOfATopicRecreatedWhileItOpens(t *testing.T) {
 		switch first {
 		case kafka.LogID{}:
 			first = w.a.Log
-			require.NoError(t, c.DeleteTopic(testkit.Table))
-			c.Topic(testkit.Table, 1)
+			c.recreate()
 			c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
 		case w.a.Log:
 		default:

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -17,30 +18,24 @@ import (
 // A batch that does not end is reported, and an idle partition is not.
 func TestStall(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
+	c, l := newInput(t, 2, 0)
 	c.Produce(testkit.Records(input, 0, 0, 10)...)
-	l := newLab(t)
 	g := l.gate()
-	stalls := make(chan string, 1)
+	var stall atomic.Value // the last one reported
 	_, _ = c.run(l, func(o *ProcessorOptions) {
 		o.watchInterval, o.stallTimeout = 10*time.Millisecond, 100*time.Millisecond
-		o.stalled = func(why string) {
-			select {
-			case stalls <- why:
-			default:
-			}
-		}
+		o.stalled = func(why string) { stall.Store(why) }
 	})
 	g.wait(t)
-	select {
-	case why := <-stalls:
-		require.Regexp(t, `^input/0 running has stayed at offset 0 for .*s, with a lag of 10 records, for no known reason$`, why)
-	case <-time.After(testkit.Patience):
-		t.Fatal("no stall was reported")
-	}
+	testkit.WaitFor(t, "a stall to be reported", func() bool { return stall.Load() != nil })
+	require.Regexp(t, stalledAt(0, 10), stall.Load())
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 10))
+}
+
+func stalledAt(offset, lag int64) *regexp.Regexp {
+	return regexp.MustCompile(fmt.Sprintf("^input/0 running has stayed at offset %d for .*s, "+
+		"with a lag of %d records, for no known reason$", offset, lag))
 }
 
 // A partition that was parked for long has not stalled when it resumes, nor has one without lag.
@@ -65,19 +60,11 @@ func TestStallStartsWhenThePartitionRuns(t *testing.T) {
 func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 10)
-	stalls := make(chan string, 1)
+	var stall atomic.Value
 	var deaf atomic.Bool
 	p, _ := c.run(l, func(o *ProcessorOptions) {
 		o.TickInterval, o.watchInterval, o.stallTimeout = 5*time.Millisecond, 10*time.Millisecond, 300*time.Millisecond
-		o.stalled = func(why string) {
-			if !deaf.Load() {
-				return // a slow start
-			}
-			select {
-			case stalls <- why:
-			default:
-			}
-		}
+		o.stalled = func(why string) { stall.Store(why) }
 	})
 	l.waitProcessed(0, offsets(0, 10))
 	deaf.Store(true)
@@ -86,22 +73,14 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 		if !deaf.Load() {
 			return nil, nil, false
 		}
-		resp := req.ResponseKind().(*kmsg.FetchResponse)
-		return resp, nil, true
+		return req.ResponseKind(), nil, true
 	})
 	c.Produce(testkit.Records(input, 0, 10, 5)...)
-	told := regexp.MustCompile(`^input/0 running has stayed at offset 10 for .*s, with a lag of 5 records, for no known reason$`)
-	deadline := time.After(testkit.Patience)
-	for why := ""; !told.MatchString(why); {
-		select {
-		case why = <-stalls: // the first one may be from the start
-		case <-deadline:
-			t.Fatalf("the stall was not reported, only %q", why)
-		}
-	}
-	statuses, err := p.Status()
-	require.NoError(t, err)
-	require.EqualValues(t, 5, statuses[0].Lag)
+	testkit.WaitFor(t, "the stall to be reported", func() bool {
+		why, _ := stall.Load().(string) // the first one may be from a slow start
+		return stalledAt(10, 5).MatchString(why)
+	})
+	require.EqualValues(t, 5, p.statuses(t)[0].Lag)
 	deaf.Store(false)
 	l.waitProcessed(0, offsets(0, 15))
 }

@@ -250,8 +250,7 @@ func (p *Process) Terminate(timeout time.Duration) error {
 	case <-p.done:
 	case <-time.After(timeout):
 		p.Kill()
-		return fmt.Errorf("stop %s: still running %v after SIGTERM, killed\n%s",
-			p.command.Name, timeout, p.Tail())
+		return fmt.Errorf("stop %s: still running %v after SIGTERM, killed\n%s", p.command.Name, timeout, p.Tail())
 	}
 	if p.exit != nil {
 		return fmt.Errorf("stop %s: %w\n%s", p.command.Name, p.exit, p.Tail())

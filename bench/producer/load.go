@@ -162,8 +162,7 @@ func (c *connection) ask(ctx context.Context, user uint64) (a answer, err error)
 }
 
 func (c *connection) dial(ctx context.Context) error {
-	dialer := net.Dialer{Timeout: c.options.RequestTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", c.options.Addr)
+	conn, err := (&net.Dialer{Timeout: c.options.RequestTimeout}).DialContext(ctx, "tcp", c.options.Addr)
 	if err != nil {
 		return fmt.Errorf("connecting to the producer: %w", err)
 	}

@@ -21,9 +21,8 @@ import (
 // Options configure a measurement.
 type Options struct {
 	Addr string // the producer's HTTP address, host:port
-	// Connections are shared by single likes; each carries one request at a time. Requests that are due while all are
-	// busy wait, and that time counts. BatchConnections are for batches; more than the producer's
-	// max_concurrent_batches would be rejected.
+	// Connections are shared by single likes; each has one request at a time. Requests due while all are busy wait, and
+	// that time counts. BatchConnections are for batches; those above the producer's max_concurrent_batches get 429.
 	Connections, BatchConnections int
 	Posts                         uint64  // how many posts the likes spread over
 	FirstUser                     uint64  // of the first like; each has another user, none of an earlier measurement
@@ -39,8 +38,7 @@ type Options struct {
 // DefaultOptions take some two and a half minutes. Set Addr and Log.
 func DefaultOptions() Options {
 	return Options{
-		Connections: 256, BatchConnections: 32,
-		Posts: 1000, FirstUser: 1, BatchLines: 1000,
+		Connections: 256, BatchConnections: 32, Posts: 1000, FirstUser: 1, BatchLines: 1000,
 		StartRate: 1000, StepFor: 5 * time.Second, HoldFor: 15 * time.Second,
 		LatencyLimit: 250 * time.Millisecond, RequestTimeout: 15 * time.Second,
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -86,9 +85,8 @@ func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	tier.Verify(t)
 	kafka := shared.Kafka(t)
-	addr := startProducer(t, kafka)
 	o := DefaultOptions()
-	o.Addr, o.LatencyLimit = addr, time.Minute // no request is dropped, however slow the machine is
+	o.Addr, o.LatencyLimit = startProducer(t, kafka), time.Minute // no request is dropped, however slow the machine is
 	likes := &likes{next: 1, posts: o.Posts}
 	single := &load{options: &o, likes: likes, connections: 32}
 	batch := &load{options: &o, likes: likes, lines: 100, connections: 8}
@@ -156,8 +154,7 @@ func TestSearchFindsTheCapacity(t *testing.T) {
 }
 
 func TestSearchLooksTwice(t *testing.T) {
-	calm := model{capacity: 12_345}
-	want := calm.find(t)
+	want := (&model{capacity: 12_345}).find(t)
 	m := model{capacity: 12_345, hiccups: map[int]bool{1: true, 3: true, 6: true}}
 	found := m.find(t)
 	require.Equal(t, want.Capacity, found.Capacity)
@@ -275,11 +272,8 @@ func TestUnsustainableRateEndsEarly(t *testing.T) {
 }
 
 func TestConnectionRefused(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
 	o := DefaultOptions()
-	o.Addr, o.Log = ln.Addr().String(), slog.New(slog.DiscardHandler)
-	_, err = Measure(t.Context(), o)
+	o.Addr, o.Log = stack.ReserveForTest(t), slog.New(slog.DiscardHandler)
+	_, err := Measure(t.Context(), o)
 	require.ErrorContains(t, err, "measuring the producer at "+o.Addr+", single endpoint: connecting to the producer: ")
 }

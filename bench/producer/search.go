@@ -79,8 +79,7 @@ func (s *search) noCapacity() error {
 			last.PlannedLikesPerSecond, last.P99Ms, last.Refused, last.Failed, cmp.Or(last.FirstFailure, "none"))
 	}
 	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; check that the producer is ready and "+
-		"accepts likes",
-		minRate, maxRate, what)
+		"accepts likes", minRate, maxRate, what)
 }
 
 // try reports whether a rate is sustained. It retries a failed rate once, as the machine may have been busy otherwise.

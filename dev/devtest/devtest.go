@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,8 +73,7 @@ func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
 	return broker, kafka
 }
 
-// Database creates an empty database for this test; Migrate creates its tables. The test inspects and breaks it through
-// the returned connection.
+// Database creates an empty database; Migrate creates its tables. Tests inspect and break it through the connection.
 func Database(t testing.TB) (sql.Options, *sqlx.DB) {
 	o := sql.DefaultOptions()
 	dsn := os.Getenv(RealServer)
@@ -132,4 +133,20 @@ func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), mor
 			t.Fatalf("the test ended while waiting for %s; last state: %s", what, last)
 		}
 	}
+}
+
+// WaitReadiness waits until the readiness error contains all words.
+func WaitReadiness(t testing.TB, ready func() error, words ...string) {
+	t.Helper()
+	WaitFor(t, "the readiness error to contain "+strings.Join(words, ", "), func() (bool, any) {
+		err := ready()
+		missing := func(word string) bool { return !strings.Contains(fmt.Sprint(err), word) }
+		return !slices.ContainsFunc(words, missing), err
+	}, func() string { return "" })
+}
+
+// WaitReady waits until ready returns nil.
+func WaitReady(t testing.TB, ready func() error) {
+	t.Helper()
+	WaitFor(t, "readiness", func() (bool, any) { err := ready(); return err == nil, err }, func() string { return "" })
 }

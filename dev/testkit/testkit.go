@@ -134,9 +134,7 @@ type Cluster struct {
 // NewCluster starts an empty broker that is closed at the end of the test.
 func NewCluster(t testing.TB, opts ...kfake.Opt) *Cluster {
 	opts = append([]kfake.Opt{
-		kfake.NumBrokers(1),
-		kfake.ClusterID("test-cluster"),
-		kfake.GroupMinSessionTimeout(time.Millisecond),
+		kfake.NumBrokers(1), kfake.ClusterID("test-cluster"), kfake.GroupMinSessionTimeout(time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}),
 	}, opts...)
 	Label(t)
@@ -195,8 +193,7 @@ func (c *Cluster) Add(topic string, from, n int) {
 // Join adds a real member, which consumes the topic, to a group, until leave is called.
 func (c *Cluster) Join(group, topic string) (id string, generation int32, leave func()) {
 	joined := make(chan struct{}, 10)
-	cl := c.Client(
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+	cl := c.Client(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.SessionTimeout(Patience), kgo.HeartbeatInterval(50*time.Millisecond),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { joined <- struct{}{} }))
 	select {

@@ -10,9 +10,6 @@ import (
 	"net/http"
 )
 
-// maxAnswer bounds what is read of a response. The reasons of some hundred partitions fit.
-const maxAnswer = 1 << 20
-
 // Ask asks the admin server on addr (as in Options.Addr) whether its process is ready. The error names failed checks.
 func Ask(ctx context.Context, addr string) error {
 	target, err := dialable(addr)
@@ -25,13 +22,12 @@ func Ask(ctx context.Context, addr string) error {
 		return fmt.Errorf("admin.addr: %w", err)
 	}
 	// Connect directly: proxy settings in the environment must not apply.
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return fmt.Errorf("no response from the admin server (admin.addr): %w", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // the reasons of some hundred partitions fit
 	if err != nil {
 		return fmt.Errorf("reading the response of %s: %w", url, err)
 	}

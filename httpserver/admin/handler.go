@@ -45,10 +45,7 @@ func newHandler(opts Options, reg *prometheus.Registry, checks []Check) http.Han
 	mux.HandleFunc("GET /livez", text("ok\n"))
 	mux.Handle("GET /readyz", http.TimeoutHandler(readyz(checks), answerTimeout, "a readiness check timed out\n"))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		Registry:            reg,
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             answerTimeout,
-		EnableOpenMetrics:   true,
+		Registry: reg, MaxRequestsInFlight: maxScrapes, Timeout: answerTimeout, EnableOpenMetrics: true,
 	}))
 	if opts.Profiles {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -45,14 +45,9 @@ func (o Options) Validate() error {
 
 // Limits of every request; constants, because no workload needs others.
 const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
-	writeTimeout      = 90 * time.Second // allows a CPU profile of one minute
-	idleTimeout       = time.Minute
-	answerTimeout     = 10 * time.Second // of probes and scrapes
-	maxHeaderBytes    = 16 << 10
-	maxConnections    = 64
-	maxScrapes        = 4
+	answerTimeout  = 10 * time.Second // of probes and scrapes
+	maxConnections = 64
+	maxScrapes     = 4
 )
 
 // Server is an admin server. Create it with New, then call Run once.
@@ -65,11 +60,8 @@ type Server struct {
 // NewRegistry returns the registry of a process, with the collectors of the Go runtime and of the process.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewBuildInfoCollector(),
-	)
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector())
 	return reg
 }
 
@@ -77,15 +69,14 @@ func NewRegistry() *prometheus.Registry {
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
 	return &Server{opts, log, httpserver.NewServer(httpserver.Config{
-		Name: "admin server", Key: "admin.addr", Addr: opts.Addr,
-		ShutdownTimeout: opts.ShutdownTimeout,
+		Name: "admin server", Key: "admin.addr", Addr: opts.Addr, ShutdownTimeout: opts.ShutdownTimeout,
 		HTTP: &http.Server{
 			Handler:           newHandler(opts, reg, checks),
-			ReadHeaderTimeout: readHeaderTimeout,
-			ReadTimeout:       readTimeout,
-			WriteTimeout:      writeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
+			ReadHeaderTimeout: 5 * time.Second,
+			ReadTimeout:       10 * time.Second,
+			WriteTimeout:      90 * time.Second, // allows a CPU profile of one minute
+			IdleTimeout:       time.Minute,
+			MaxHeaderBytes:    16 << 10,
 		},
 	}, log)}
 }

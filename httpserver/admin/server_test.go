@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/testrun"
 )
 
 // start runs a server on a free port until the test ends, and returns its URL.
@@ -20,21 +21,8 @@ func start(t *testing.T, opts Options, reg *prometheus.Registry, checks ...Check
 	t.Helper()
 	opts.Addr = "127.0.0.1:0"
 	s := New(opts, reg, checks, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done, "Run after its context ended")
-	})
-	select {
-	case <-s.Listening():
-	case err := <-done:
-		done <- err
-		t.Fatalf("admin server ended before it listened: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("admin server does not listen")
-	}
+	testrun.Start(t, "the admin server", 10*time.Second, s.Run)
+	require.Eventually(t, func() bool { return s.Addr() != "" }, 10*time.Second, time.Millisecond, "it must listen")
 	return "http://" + s.Addr()
 }
 
@@ -63,8 +51,7 @@ func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
 	var answer readiness
 	require.NoError(t, json.Unmarshal(body, &answer))
 	require.Equal(t, readiness{Checks: []checkResult{
-		{Name: "producer", Ready: true},
-		{Name: "processor", Error: failing.Error()},
+		{Name: "producer", Ready: true}, {Name: "processor", Error: failing.Error()},
 	}}, answer)
 
 	status, _ = get(t, url+"/livez")

@@ -84,11 +84,10 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	install(before)
 	old, fresh := server(t, before), server(t, after)
 	require.NoError(t, greet(f, old))
-	var unknown x509.UnknownAuthorityError
-	require.ErrorAs(t, greet(f, fresh), &unknown, "a server with an unknown authority")
+	require.ErrorAs(t, greet(f, fresh), new(x509.UnknownAuthorityError), "a server with an unknown authority")
 	install(after)
 	require.NoError(t, greet(f, fresh))
-	require.ErrorAs(t, greet(f, old), &unknown)
+	require.ErrorAs(t, greet(f, old), new(x509.UnknownAuthorityError))
 	f.Cert, f.Key = "", ""
 	require.Error(t, greet(f, fresh), "the server requires a client certificate")
 }
@@ -99,8 +98,7 @@ func TestServersAreVerifiedByName(t *testing.T) {
 	config, err := tlsfiles.Files{CA: a.CA(), Cert: own.Cert, Key: own.Key}.Config("127.0.0.2")
 	require.NoError(t, err)
 	_, err = tls.Dial("tcp", server(t, a).Addr().String(), config)
-	var other x509.HostnameError
-	require.ErrorAs(t, err, &other)
+	require.ErrorAs(t, err, new(x509.HostnameError))
 }
 
 func TestInvalidFileIsExplained(t *testing.T) {

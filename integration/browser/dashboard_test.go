@@ -93,12 +93,10 @@ func TestScreenshots(t *testing.T) {
 	stack.Require(t, stack.NeedBrowser)
 	dir, free := t.TempDir(), "127.0.0.1:0"
 	ready := filepath.Join(dir, "ready.json")
-	dev := stack.ProgramForTest(t, stack.ProgramOptions{
-		Name: "dev", Path: shared.Kudos(t), Dir: dir,
+	dev := stack.ProgramForTest(t, stack.ProgramOptions{Name: "dev", Path: shared.Kudos(t), Dir: dir,
 		Args: []string{"dev", "--simulate", "2000", "--ready-file", ready, "--kafka-addr", free, "--mysql-addr", free,
 			"--http-addr", free, "--reader-addr", free, "--admin-addr", free},
-		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
-	})
+		Probe: func(context.Context) error { _, err := os.Stat(ready); return err }})
 	require.NoError(t, dev.Start(t.Context()))
 	text, err := os.ReadFile(ready)
 	require.NoError(t, err)
@@ -114,12 +112,10 @@ var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 type system struct {
-	t            testing.TB
-	program      string
-	brokers, dsn string
-	readerURL    string
-	producerURL  string
-	reader       *stack.Server
+	t                      testing.TB
+	program, brokers, dsn  string
+	readerURL, producerURL string
+	reader                 *stack.Server
 }
 
 func newSystem(t testing.TB) *system {

@@ -35,11 +35,8 @@ type generator struct {
 }
 
 func newGenerator(o Options, stream uint64) *generator {
-	return &generator{
-		random:     rand.New(rand.NewPCG(o.Seed, stream)),
-		events:     dev.NewGenerator(shape(), o.Seed<<16+stream, time.Now()),
-		partitions: o.Partitions,
-	}
+	return &generator{random: rand.New(rand.NewPCG(o.Seed, stream)),
+		events: dev.NewGenerator(shape(), o.Seed<<16+stream, time.Now()), partitions: o.Partitions}
 }
 
 // next returns the event that arrives at now. Occasionally it makes two contradictory events with the same time.

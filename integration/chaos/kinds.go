@@ -12,13 +12,11 @@ import (
 
 type kind struct {
 	name string
-	// lane: faults of one lane strike sequentially, those of different lanes concurrently.
-	lane lane
+	lane lane // faults of one lane strike sequentially, those of different lanes concurrently
 	// strike injects the fault and undoes it. An error of missed means that the fault could not be injected.
-	strike func(context.Context, *fault) error
-	what   string // for the report
-	// possible, unless nil, reports whether this machine supports the kind.
-	possible func(*system) bool
+	strike   func(context.Context, *fault) error
+	what     string             // for the report
+	possible func(*system) bool // whether this machine supports the kind; nil: every machine does
 }
 
 type lane int
@@ -66,8 +64,7 @@ var allKinds = []*kind{
 	{"processor-kill-all", laneProcessors, killAllProcessors, "SIGKILL of all processors at once", nil},
 	{"processor-pause", laneProcessors, onProcessor(pauseProcessor),
 		"SIGSTOP of a processor, within and beyond its session timeout", nil},
-	{"processor-stop", laneProcessors, onProcessor(stopProcessor),
-		"SIGTERM of a working processor", nil},
+	{"processor-stop", laneProcessors, onProcessor(stopProcessor), "SIGTERM of a working processor", nil},
 	{"processor-zombie", laneProcessors, onProcessor(zombie),
 		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
@@ -97,8 +94,7 @@ var allKinds = []*kind{
 	{"mysql-pause", laneDatabase, pauseMySQL, "SIGSTOP of the MariaDB primary", nil},
 	{"mysql-failover", laneDatabase, failover, "failover to a replica that lacks the last transactions", nil},
 	{"mysql-locks", laneDatabase, lockRows, "row locks held on counts or on positions", nil},
-	{"mysql-reply-lost", laneDatabase, loseReplies,
-		"the response to COMMIT lost after the server committed", nil},
+	{"mysql-reply-lost", laneDatabase, loseReplies, "the response to COMMIT lost after the server committed", nil},
 	{"mysql-latency", laneDatabase, mysqlNetwork(latency), "latency between processors and MariaDB", hasSockets},
 	{"mysql-reset", laneDatabase, mysqlNetwork(reset),
 		"connections to MariaDB reset, or cut in the middle of a packet", hasSockets},

@@ -77,10 +77,8 @@ func coordinatorOf(ctx context.Context, s *system, partition int32) (int32, erro
 // controllerOf asks for the leader of the metadata quorum: the controller that clients see may be any broker.
 func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
-	t := kmsg.NewDescribeQuorumRequestTopic()
-	t.Topic = "__cluster_metadata"
-	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
-	req.Topics = append(req.Topics, t)
+	req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: "__cluster_metadata",
+		Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{Partition: 0}}}}
 	resp, err := req.RequestWith(ctx, s.client)
 	if err != nil {
 		return 0, err

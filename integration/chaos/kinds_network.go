@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,25 +14,26 @@ import (
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/mysqlproxy"
+	"kudos/integration/stack"
 )
 
 // weather is a network disturbance: toxics, their duration, and how to recognize their effect.
 type weather struct {
 	toxics []toxic
 	d      time.Duration
-	// slow is the minimum response time; never: there is no response. Both zero: connections are closed.
-	slow  time.Duration
-	never bool
+	slow   time.Duration // the minimum response time; if neither slow nor never is set, connections are closed
+	never  bool          // there is no response
 }
 
 func latency(f *fault) weather {
 	ms := 30 + f.random.IntN(250)
 	attributes := map[string]any{"latency": ms, "jitter": ms / 2}
-	return weather{
-		toxics: []toxic{{Type: "latency", Stream: f.direction(), Attributes: attributes}},
-		d:      f.between(time.Second, 5*time.Second), slow: time.Duration(ms/2) * time.Millisecond,
-	}
+	return weather{toxics: []toxic{{Type: "latency", Stream: f.direction(), Attributes: attributes}},
+		d: f.between(time.Second, 5*time.Second), slow: time.Duration(ms/2) * time.Millisecond}
 }
 
 // reset ends connections, immediately or after some more bytes: mostly in the middle of a message.
@@ -178,10 +181,9 @@ func askMySQL(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
+	deadline, _ := ctx.Deadline() // zero: none
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
 	}
 	greeting := make([]byte, 4096)
 	if _, err := conn.Read(greeting); err != nil {
@@ -194,4 +196,121 @@ func askMySQL(ctx context.Context, address string) error {
 		return err
 	}
 	return nil
+}
+
+const healTimeout = 30 * time.Second
+
+// network is the network between kudos and the servers: a proxy in front of each broker, and two in front of MySQL: the
+// first can lose the reply to a COMMIT, the second follows the primary.
+//
+//	kudos ──► toxiproxy ──► broker             kudos ──► mysqlproxy ──► toxiproxy ──► primary
+type network struct {
+	brokers []*toxiproxy.Proxy // by node
+	mysql   *toxiproxy.Proxy
+	commits *mysqlproxy.Proxy
+}
+
+// start starts the proxies, those of MySQL at addresses from reserve. Call close even after an error.
+func (n *network) start(fronts []stack.Front, primary string, reserve func() (string, error)) error {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	for _, f := range fronts {
+		p := toxiproxy.NewProxy(server, fmt.Sprintf("node-%d", f.Node), f.Address, f.Behind)
+		n.brokers = append(n.brokers, p)
+		if err := p.Start(); err != nil {
+			return fmt.Errorf("proxy of node %d: %w", f.Node, err)
+		}
+	}
+	inner, err := reserve()
+	if err != nil {
+		return err
+	}
+	outer, err := reserve()
+	if err != nil {
+		return err
+	}
+	n.mysql = toxiproxy.NewProxy(server, "mysql", inner, primary)
+	if err = n.mysql.Start(); err == nil {
+		n.commits, err = mysqlproxy.Start(outer, inner)
+	}
+	if err != nil {
+		return fmt.Errorf("proxies of MySQL: %w", err)
+	}
+	return nil
+}
+
+func (n *network) brokerList() []string {
+	var list []string
+	for _, p := range n.brokers {
+		list = append(list, p.Listen)
+	}
+	return list
+}
+
+// pointMySQLTo closes all connections to the old primary; later ones go to the new primary.
+func (n *network) pointMySQLTo(primary string) error {
+	return n.mysql.Update(&toxiproxy.Proxy{Listen: n.mysql.Listen, Upstream: primary, Enabled: true})
+}
+
+func (n *network) close() error {
+	if n.commits != nil {
+		n.commits.Close()
+	}
+	for _, p := range n.brokers {
+		p.Stop()
+	}
+	if n.mysql != nil {
+		n.mysql.Stop()
+	}
+	return nil
+}
+
+type toxic struct {
+	Type       string         `json:"type"`
+	Name       string         `json:"name"`
+	Stream     string         `json:"stream"` // upstream or downstream
+	Attributes map[string]any `json:"attributes"`
+}
+
+func (t toxic) String() string { return fmt.Sprintf("%s %s %v", t.Type, t.Stream, t.Attributes) }
+
+// disturb adds toxics to proxies; heal removes them and closes all connections: any that lost bytes would hang forever.
+func disturb(proxies []*toxiproxy.Proxy, toxics ...toxic) (heal func() error, err error) {
+	heal = func() error {
+		var errs []error
+		for _, p := range proxies {
+			errs = append(errs, healProxy(p))
+		}
+		return errors.Join(errs...)
+	}
+	for _, p := range proxies {
+		for i, t := range toxics {
+			t.Name = fmt.Sprintf("%s-%d", t.Type, i)
+			text, err := json.Marshal(t)
+			if err == nil {
+				_, err = p.Toxics.AddToxicJson(bytes.NewReader(text))
+			}
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("add %v to the proxy %s: %w", t, p.Name, err), heal())
+			}
+		}
+	}
+	return heal, nil
+}
+
+func healProxy(p *toxiproxy.Proxy) error {
+	done := make(chan error, 1)
+	go func() { // ends once the proxy's connections have ended
+		p.Stop()
+		p.Toxics.ResetToxics(context.Background())
+		done <- p.Start()
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("restart the proxy %s: %w", p.Name, err)
+		}
+		return nil
+	case <-time.After(healTimeout):
+		return fmt.Errorf("the proxy %s did not recover within %v", p.Name, healTimeout)
+	}
 }

@@ -135,9 +135,8 @@ func (s *system) assignments() (n int) {
 
 const (
 	zombieTries = 60
-	// fencedSoon bounds the time until a resumed zombie gives up its partition.
-	fencedSoon = 20 * time.Second
-	gaveUp     = `"event":"partition_fenced"`
+	fencedSoon  = 20 * time.Second // bounds the time until a resumed zombie gives up its partition
+	gaveUp      = `"event":"partition_fenced"`
 )
 
 // zombie pauses a processor within a transaction until another owns the transaction's partition, and resumes it: what
@@ -188,9 +187,8 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 		}
 		return ""
 	}
-	if err := waitUntil(ctx, fencedSoon, "the zombie to be rejected", func() bool {
-		return refusal() != ""
-	}); err != nil {
+	rejected := func() bool { return refusal() != "" }
+	if err := waitUntil(ctx, fencedSoon, "the zombie to be rejected", rejected); err != nil {
 		return missed("%v", err)
 	}
 	f.sys.log.Info("zombie rejected", "server", u.String(), "its log", refusal())

@@ -18,13 +18,10 @@ import (
 )
 
 const (
-	// flushTimeout bounds the wait for records in flight when the load stops.
-	flushTimeout = 90 * time.Second
-	// httpShare: one in this many events is sent over HTTP, in batches of httpBatch.
-	httpShare = 10
-	httpBatch = 100
-	// beat is the write interval.
-	beat = 20 * time.Millisecond
+	flushTimeout = 90 * time.Second // bounds the wait for records in flight when the load stops
+	httpShare    = 10               // one in this many events is sent over HTTP, in batches of httpBatch
+	httpBatch    = 100
+	beat         = 20 * time.Millisecond // the write interval
 )
 
 // load is an upstream service that writes to Kafka, and a client of the producer. They record acknowledgments.
@@ -79,13 +76,12 @@ func (l *load) run(ctx context.Context) error {
 
 // writeDirect writes at the configured rate. It catches up on what Kafka blocked, but never more than a second's worth.
 func (l *load) writeDirect(ctx context.Context) {
-	tick := time.NewTicker(beat)
-	defer tick.Stop()
+	tick := time.Tick(beat)
 	share := l.s.opts.Rate - l.s.opts.Rate/httpShare
 	owed := 0.0
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -157,12 +153,10 @@ func (l *load) acknowledge(acks ...oracle.Ack) {
 }
 
 func (l *load) writeHTTP(ctx context.Context) {
-	every := time.Duration(float64(time.Second) * httpBatch * httpShare / float64(l.s.opts.Rate))
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	tick := time.Tick(time.Duration(float64(time.Second) * httpBatch * httpShare / float64(l.s.opts.Rate)))
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

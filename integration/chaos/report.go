@@ -26,14 +26,13 @@ type Report struct {
 	LongestStallSeconds float64      `json:"longest_stall_seconds"`
 	LongestDrainSeconds float64      `json:"longest_drain_seconds"`
 	Kinds               []KindReport `json:"kinds"`
-	// Evidence counts the effects of the faults.
-	Evidence map[string]int64 `json:"evidence"`
+
+	Evidence map[string]int64 `json:"evidence"` // counts the effects of the faults
 	// Torn are transactions that Kafka committed in one partition and aborted in another, repaired as kudos named.
-	Torn []string `json:"torn_by_kafka,omitempty"`
-	// UnexpectedExits are the kudos processes that exited by themselves.
-	UnexpectedExits int     `json:"unexpected_exits"`
-	Seconds         float64 `json:"seconds"`
-	// What ran.
+	Torn            []string `json:"torn_by_kafka,omitempty"`
+	UnexpectedExits int      `json:"unexpected_exits"` // of kudos processes, by themselves
+	Seconds         float64  `json:"seconds"`
+
 	Brokers    int   `json:"brokers"`
 	Processors int   `json:"processors"`
 	Partitions int32 `json:"partitions"`
@@ -44,8 +43,7 @@ type KindReport struct {
 	Name   string `json:"name"`
 	What   string `json:"what"`
 	Faults int    `json:"faults"`
-	// Missed faults could not be injected, and do not count.
-	Missed int `json:"missed"`
+	Missed int    `json:"missed"` // could not be injected, and do not count
 	// LongestStallSeconds is that of the kind's episodes, which have other faults too.
 	LongestStallSeconds float64 `json:"longest_stall_seconds"`
 }

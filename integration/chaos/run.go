@@ -7,7 +7,7 @@
 // running through all episodes. The seed determines which faults strike, in which order and on which victims; the exact
 // timing and interleaving vary, since these are real processes.
 //
-// run.go and episode.go control the run; kinds.go lists the kinds of fault, which kinds_*.go implement.
+// run.go controls the run; kinds.go lists the kinds of fault, which kinds_*.go implement.
 package chaos
 
 import (
@@ -26,39 +26,27 @@ import (
 
 // Options configure a run.
 type Options struct {
-	Program string
-	// Faults is how many faults must have struck before the run ends.
-	Faults int
-	// For ends the run earlier, after the episode in which it elapses; 0: no limit.
-	For time.Duration
-	// Enough, if not nil, ends the run after the current episode when it is closed.
-	Enough <-chan struct{}
-	Seed   uint64
-	// Kinds are the kinds of fault to inject; none: all that this machine supports.
-	Kinds []string
-	// FaultsPerEpisode is how many faults strike between two checks.
-	FaultsPerEpisode int
-	// Rate of the load, in events per second.
-	Rate int
-	// Partitions of the topics, and Processors that share them.
-	Partitions   int32
-	Processors   int
-	DrainTimeout time.Duration
-	// Dir is the directory of data and logs; it must exist. They are kept if the run fails.
-	Dir string
-	// Progress, if not nil, is called with the report after each episode.
-	Progress func(*Report) error
-	// Out gets a line per episode, Log the events in between.
-	Out io.Writer
-	Log *slog.Logger
+	Program          string
+	Faults           int             // how many must have struck before the run ends
+	For              time.Duration   // ends the run earlier, after the episode in which it elapses; 0: no limit
+	Enough           <-chan struct{} // ends the run after the current episode when it is closed; may be nil
+	Seed             uint64
+	Kinds            []string // of fault to inject; none: all that this machine supports
+	FaultsPerEpisode int      // that strike between two checks
+	Rate             int      // of the load, in events per second
+	Partitions       int32    // of the topics
+	Processors       int      // share the partitions
+	DrainTimeout     time.Duration
+	Dir              string              // of data and logs, kept if the run fails; it must exist
+	Progress         func(*Report) error // is called with the report after each episode; may be nil
+	Out              io.Writer           // gets a line per episode
+	Log              *slog.Logger        // gets the events in between
 }
 
 // DefaultOptions suit a machine with two cores.
 func DefaultOptions() Options {
-	return Options{
-		Faults: 200, Seed: 1, FaultsPerEpisode: 8, Rate: 10000, Partitions: 6, Processors: 3,
-		DrainTimeout: 2 * time.Minute, Out: io.Discard, Log: slog.New(slog.DiscardHandler),
-	}
+	return Options{Faults: 200, Seed: 1, FaultsPerEpisode: 8, Rate: 10000, Partitions: 6, Processors: 3,
+		DrainTimeout: 2 * time.Minute, Out: io.Discard, Log: slog.New(slog.DiscardHandler)}
 }
 
 // Validate returns all errors in the options.
@@ -78,6 +66,17 @@ func (o Options) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+type run struct {
+	opts   Options
+	begin  time.Time
+	sys    *system
+	load   *load
+	watch  *watch
+	oracle *oracle.Oracle
+	deck   *deck
+	acked  int64
 }
 
 // Run starts everything, injects faults until there are enough, and shuts everything down. Differences are in the
@@ -189,4 +188,158 @@ func (e *episode) line() string {
 		text += "  torn by Kafka, parked and repaired: " + e.torn
 	}
 	return text
+}
+
+const (
+	strikeTimeout = 4 * time.Minute  // bounds one fault, its end included
+	checkTimeout  = 5 * time.Minute  // bounds the oracle's reading
+	tornPatience  = 40 * time.Second // how long a drain takes at most, if no transaction is torn
+)
+
+type episode struct {
+	number  int
+	faults  []*fault
+	missed  []*fault
+	events  int64 // folded, over all episodes so far
+	stall   time.Duration
+	drained time.Duration // duration of the drain
+	took    time.Duration
+	torn    string // transactions that Kafka tore
+	diffs   oracle.Differences
+}
+
+// episode runs the load, injects faults, waits until the lag is 0, and checks.
+func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episode, error) {
+	e := &episode{number: number}
+	begin := time.Now()
+	r.watch.begin(r.opts.Partitions)
+	loading, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	loaded := make(chan error, 1)
+	go func() { loaded <- r.load.run(loading) }()
+
+	err := r.strike(ctx, e, faults)
+	stopLoad()
+	if err := errors.Join(err, <-loaded); err != nil {
+		return e, err
+	}
+	ended := time.Now()
+	left, err := r.drainOrRepair(ctx, e)
+	if err != nil {
+		return e, err
+	}
+	e.drained = time.Since(ended)
+	stall, backwards, sightings := r.watch.end()
+	e.stall = stall
+	if left != "" { // no comparison is possible
+		e.diffs.Add("L", "the lag did not return to 0 within %v: %s", r.opts.DrainTimeout, left)
+		return e, nil
+	}
+	err = r.check(ctx, e, sightings)
+	for _, text := range backwards {
+		e.diffs.Add("I3", "%s", text)
+	}
+	e.took = time.Since(begin)
+	return e, err
+}
+
+// strike injects the faults of each lane sequentially, with all lanes running concurrently.
+func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
+	lanes := map[lane][]*fault{}
+	for _, f := range faults {
+		f.sys, f.load = r.sys, r.load
+		lanes[f.kind.lane] = append(lanes[f.kind.lane], f)
+	}
+	var work sync.WaitGroup
+	for _, lane := range lanes {
+		work.Go(func() {
+			for _, f := range lane {
+				if f.err = r.strikeOne(ctx, f); f.err != nil && !errors.Is(f.err, errMissed) {
+					return // the episode is void
+				}
+			}
+		})
+	}
+	work.Wait()
+	var errs []error
+	for _, f := range faults {
+		switch {
+		case f.err == nil:
+			e.faults = append(e.faults, f)
+		case errors.Is(f.err, errMissed):
+			e.missed = append(e.missed, f)
+		default:
+			errs = append(errs, fmt.Errorf("fault %d, %s on %s: %w", f.number, f.kind.name, f.victim, f.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *run) strikeOne(ctx context.Context, f *fault) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, strikeTimeout, fmt.Errorf("not over after %v", strikeTimeout))
+	defer cancel()
+	if err := wait(ctx, f.between(100*time.Millisecond, 2*time.Second)); err != nil {
+		return err
+	}
+	err := f.kind.strike(ctx, f)
+	r.opts.Log.Info("fault over", "kind", f.kind.name, "number", f.number, "error", err)
+	return err
+}
+
+// drainOrRepair drains. If the system stalls because Kafka tore a transaction, it runs the action that kudos names.
+func (r *run) drainOrRepair(ctx context.Context, e *episode) (left string, err error) {
+	left, err = r.drain(ctx, min(r.opts.DrainTimeout, tornPatience))
+	if err != nil || left == "" {
+		return left, err
+	}
+	if e.torn, err = r.sys.torn(ctx); err != nil {
+		return "", err
+	}
+	if e.torn != "" {
+		r.opts.Log.Error("Kafka tore a transaction; running the action that kudos names", "where", e.torn, "left", left)
+		if err := r.action(ctx); err != nil {
+			return "", fmt.Errorf("running the action for a torn transaction: %w", err)
+		}
+	}
+	return r.drain(ctx, r.opts.DrainTimeout)
+}
+
+// drain waits until all events are folded and all updates applied, and says what is left after the timeout.
+func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, err error) {
+	for end := time.Now().Add(timeout); ; {
+		asking, cancel := context.WithTimeout(ctx, 30*time.Second)
+		left, err = r.oracle.Left(asking, r.sys.database.Load().direct)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err == nil && left == "":
+			return "", nil
+		case time.Now().After(end):
+			if err != nil {
+				left = err.Error()
+			}
+			return left, nil
+		}
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	acks := r.load.acknowledged()
+	r.acked += int64(len(acks))
+	r.oracle.Acknowledged(acks)
+	for _, s := range sightings {
+		r.oracle.Saw(s.partition, s.at)
+	}
+	result, err := r.oracle.Check(ctx, r.sys.database.Load().direct)
+	if err != nil {
+		return fmt.Errorf("checking: %w", err)
+	}
+	e.events, e.diffs = result.Events, result.Differences
+	return nil
 }

@@ -23,11 +23,9 @@ const (
 	// sessionTimeout is the group's. After transactionTimeout, Kafka aborts the transaction of a dead owner.
 	sessionTimeout     = 3 * time.Second
 	transactionTimeout = 10 * time.Second
-	// diskBytes exceeds the size of any state, and is small enough to be filled quickly.
-	diskBytes    = 512 << 20
-	startTimeout = time.Minute
-	// guests is the number of processors that come and go in a rebalance storm.
-	guests = 2
+	diskBytes          = 512 << 20 // exceeds the size of any state, and is small enough to be filled quickly
+	startTimeout       = time.Minute
+	guests             = 2 // processors that come and go in a rebalance storm
 )
 
 type system struct {
@@ -48,11 +46,7 @@ type system struct {
 
 func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	s := &system{opts: o, log: o.Log}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
+	defer stack.CloseOnError(&err, s.close)
 	s.kafka, err = stack.StartKafka(ctx, stack.KafkaOptions{
 		Dir: o.Dir, Nodes: 3, Fronted: true, Keep: true, Log: o.Log,
 		ExtraProperties: map[string]string{
@@ -104,13 +98,9 @@ func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
 		return err
 	}
 	// Lets the state table be compacted during the run, so that reading it again stays fast.
-	set := func(name, value string) kadm.AlterConfig {
-		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
-	}
-	_, err = s.admin.AlterTopicConfigs(ctx,
-		[]kadm.AlterConfig{set("segment.bytes", "16777216"), set("min.cleanable.dirty.ratio", "0.3")},
-		schema.TopicState)
-	if err != nil {
+	configs := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "segment.bytes", Value: new("16777216")},
+		{Op: kadm.SetConfig, Name: "min.cleanable.dirty.ratio", Value: new("0.3")}}
+	if _, err = s.admin.AlterTopicConfigs(ctx, configs, schema.TopicState); err != nil {
 		return fmt.Errorf("setting up the state table: %w", err)
 	}
 	return s.kudos(ctx, "migrate", "--mysql-dsn", primary.DSN(databaseName))
@@ -181,9 +171,8 @@ func (s *system) program(u *unit, name string, args ...string) error {
 	}
 	args = append(args, "--brokers", strings.Join(s.network.brokerList(), ","), "--set", "admin.addr="+admin,
 		"--set", "kafka.dial_timeout=2s", "--set", "kafka.request_timeout=15s")
-	u.Server = stack.NewProgram(stack.ProgramOptions{
-		Name: name, Path: s.opts.Program, Args: args, Dir: dir, Log: s.log,
-	})
+	u.Server = stack.NewProgram(stack.ProgramOptions{Name: name, Path: s.opts.Program, Args: args, Dir: dir,
+		Log: s.log})
 	s.atEnd(func() error {
 		if u.Running() {
 			return u.Kill()
@@ -208,8 +197,7 @@ func (s *system) ours() []*unit { return slices.Concat(s.processors, []*unit{s.p
 func (s *system) lookAfter(ctx context.Context) {
 	for wait(ctx, 250*time.Millisecond) == nil {
 		for _, u := range s.ours() {
-			exited, err := u.lookAfter(ctx)
-			if exited {
+			if exited, err := u.lookAfter(ctx); exited {
 				s.log.Error("exited by itself and was restarted", "server", u.String(), "error", err,
 					"log", u.LogTail())
 			}
@@ -236,10 +224,8 @@ func (s *system) close() error {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -22,8 +22,7 @@ import (
 // COMMIT first have committed the transaction, the others have aborted it.
 //
 // No client can prevent that, but kudos must not count wrong: it parks the partition. So the run recognizes torn
-// transactions by their markers in the log, distinguishes them from differences, reports them, and repairs them with
-// the action that kudos names.
+// transactions by their markers in the log, reports them apart from differences, and runs the action that kudos names.
 
 // tornWithin is how far back from the end of a log markers are searched.
 const tornWithin = 50_000
@@ -81,8 +80,7 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 		return nil, err
 	}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(),
-		kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
+		kgo.KeepControlRecords(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
 	if err != nil {
 		return nil, err
 	}

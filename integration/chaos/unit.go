@@ -21,8 +21,7 @@ type unit struct {
 	disk  *disk  // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
 	exits atomic.Int64 // exits without a fault
-	// begin is where the current process's log begins.
-	begin atomic.Int64
+	begin atomic.Int64 // where the current process's log begins
 }
 
 func (u *unit) Start(ctx context.Context) error {

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	watchEvery = 100 * time.Millisecond
-	// maxSightings is how many positions are kept for the oracle between two checks.
-	maxSightings = 20_000
+	watchEvery   = 100 * time.Millisecond
+	maxSightings = 20_000 // positions kept for the oracle between two checks
 )
 
 type sighting struct {

@@ -15,9 +15,8 @@ const (
 	// moreAllowed is how much more an event may cost. Repeated counts are within 1 %, and 6 % for writes to a store.
 	moreAllowed = 0.10
 	// lessAllowed is how much less. A record far above the actual cost would let that much creep back unnoticed.
-	lessAllowed = 0.15
-	// allocationsAllowed per repetition are noise: an additional buffer, or a map that grew.
-	allocationsAllowed = 2.0
+	lessAllowed        = 0.15
+	allocationsAllowed = 2.0 // per repetition: noise, such as an additional buffer or a map that grew
 )
 
 // Figures are the cost of an event in one workload.

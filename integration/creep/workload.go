@@ -14,22 +14,16 @@ import (
 
 // Workload is a part of the program and work for it.
 type Workload struct {
-	Name string
-	// Events per repetition; figures are per event.
-	Events int
-	// Repetitions that are counted, after as many that are not.
-	Repetitions int
+	Name        string
+	Events      int // per repetition; figures are per event
+	Repetitions int // that are counted, after as many that are not
 	// Prepare sets up what one repetition needs; close releases it.
 	Prepare func() (repeat func() error, close func() error, err error)
 }
 
 // Workloads are all measured workloads.
 func Workloads() []Workload {
-	list := []Workload{
-		foldOf("fold/hot", 1),
-		foldOf("fold/1000_posts", 1000),
-		foldOf("fold/uniform", 1<<40),
-	}
+	list := []Workload{foldOf("fold/hot", 1), foldOf("fold/1000_posts", 1000), foldOf("fold/uniform", 1<<40)}
 	list = append(list, codecs()...)
 	return append(list, stores()...)
 }
@@ -123,34 +117,30 @@ func codecs() []Workload {
 			return func(i int) error { buf = schema.AppendEvent(buf[:0], &list[i]); return nil }
 		}),
 		codec("update/decode", 40, func() func(int) error {
-			values, u := make([][]byte, codecEvents), new(schema.Update)
-			for i := range values {
-				values[i] = schema.AppendUpdate(nil, update(i))
-			}
+			values, u := valuesOf(func(i int) []byte { return schema.AppendUpdate(nil, update(i)) }), new(schema.Update)
 			return func(i int) error { return schema.DecodeUpdate(values[i], u) }
 		}),
 		codec("update/append", 40, func() func(int) error {
-			buf, list := make([]byte, 0, 512), make([]*schema.Update, codecEvents)
-			for i := range list {
-				list[i] = update(i)
-			}
+			buf, list := make([]byte, 0, 512), valuesOf(update)
 			return func(i int) error { buf = schema.AppendUpdate(buf[:0], list[i]); return nil }
 		}),
 		codec("pair/decode", 400, func() func(int) error {
-			values, p := make([][]byte, codecEvents), new(schema.Pair)
-			for i := range values {
-				values[i] = schema.AppendPair(nil, pair(i))
-			}
+			values, p := valuesOf(func(i int) []byte { return schema.AppendPair(nil, pair(i)) }), new(schema.Pair)
 			return func(i int) error { return schema.DecodePair(values[i], p) }
 		}),
 		codec("pair/append", 600, func() func(int) error {
-			buf, list := make([]byte, 0, 64), make([]*schema.Pair, codecEvents)
-			for i := range list {
-				list[i] = pair(i)
-			}
+			buf, list := make([]byte, 0, 64), valuesOf(pair)
 			return func(i int) error { buf = schema.AppendPair(buf[:0], list[i]); return nil }
 		}),
 	}
+}
+
+func valuesOf[T any](of func(i int) T) []T {
+	values := make([]T, codecEvents)
+	for i := range values {
+		values[i] = of(i)
+	}
+	return values
 }
 
 func decodeEvents(encode func(*schema.Event) []byte) func(int) error {

@@ -1,5 +1,4 @@
-// Package mysqlproxy is a test proxy between a program and its MySQL server: it reads every statement and can make
-// exactly one step fail.
+// Package mysqlproxy is a test proxy for a MySQL server: it reads every statement and can make exactly one step fail.
 //
 // For each statement of the proxied connections, it calls the function set by On, and does what the returned Decision
 // says: pass the statement on, close the connection before or after the server executes it, return an error instead of
@@ -26,13 +25,13 @@ type Proxy struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 
+	connections atomic.Int64 // forwarded so far
+
 	mu struct {
 		sync.Mutex
-		decide      func(query string) Decision // nil: all pass
-		open        map[net.Conn]struct{}
-		connections int
-		away        bool
-		closed      bool
+		decide       func(query string) Decision // nil: all pass
+		open         map[net.Conn]struct{}
+		away, closed bool
 	}
 }
 
@@ -71,11 +70,7 @@ func (p *Proxy) SetUnavailable(away bool) {
 }
 
 // Connections is how many connections have been forwarded so far.
-func (p *Proxy) Connections() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.connections
-}
+func (p *Proxy) Connections() int { return int(p.connections.Load()) }
 
 // Close closes all connections and returns when nothing is left running.
 func (p *Proxy) Close() {
@@ -105,17 +100,11 @@ func (p *Proxy) accept() {
 			continue
 		}
 		server, err := dialer.DialContext(p.ctx, "tcp", p.server)
-		if err != nil {
+		if err != nil || !p.track(server) {
 			p.drop(client)
 			continue
 		}
-		if !p.track(server) {
-			p.drop(client)
-			continue
-		}
-		p.mu.Lock()
-		p.mu.connections++
-		p.mu.Unlock()
+		p.connections.Add(1)
 		l := &link{proxy: p, client: client, server: server}
 		p.work.Go(l.toServer)
 		p.work.Go(l.toClient)
@@ -160,9 +149,7 @@ type Decision struct {
 }
 
 // CutBefore closes the connection; the server never sees the statement.
-func CutBefore() Decision {
-	return Decision{func(*link, []byte) ([]byte, bool) { return nil, false }}
-}
+func CutBefore() Decision { return Decision{func(*link, []byte) ([]byte, bool) { return nil, false }} }
 
 // CutAfter closes the connection once the server has executed the statement and responded. then, if not nil, is called
 // with whether the response was OK, as for a COMMIT that has committed.
@@ -252,9 +239,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	return packet, err
 }
 
-func packetSize(header []byte) int {
-	return int(header[0]) | int(header[1])<<8 | int(header[2])<<16
-}
+func packetSize(header []byte) int { return int(header[0]) | int(header[1])<<8 | int(header[2])<<16 }
 
 // queryOf returns the statement in a packet, if any. Statements of 16 MB or more, in several packets, always pass.
 func queryOf(packet []byte) (query string, ok bool) {

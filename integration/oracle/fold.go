@@ -32,10 +32,9 @@ type PairKey struct{ Post, User uint64 }
 
 // Pair is that reaction: the latest event, and since when and in which region the reaction holds.
 type Pair struct {
-	Action         kudosv1.Action
-	TimeMs, Offset int64
-	SinceMs        int64
-	Region         string
+	Action                  kudosv1.Action
+	TimeMs, Offset, SinceMs int64
+	Region                  string
 }
 
 // count returns what the reaction adds to the counts of its post.
@@ -116,9 +115,7 @@ func (f *Fold) Sums() Sums {
 }
 
 // Add adds to a count, and removes zeros.
-func Add[K comparable](m map[K]Count, k K, c Count) {
-	put(m, k, m[k].plus(c))
-}
+func Add[K comparable](m map[K]Count, k K, c Count) { put(m, k, m[k].plus(c)) }
 
 func put[K comparable](m map[K]Count, k K, c Count) {
 	if c == (Count{}) {

@@ -1,18 +1,10 @@
 package oracle
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-type place struct {
-	partition int32
-	offset    int64
-}
-
-func (p place) String() string { return fmt.Sprintf("%d@%d", p.partition, p.offset) }
 
 // Ack is an event that Kafka acknowledged to a client.
 type Ack struct {
@@ -23,21 +15,21 @@ type Ack struct {
 
 // ledger holds what must be in the log and has not been found yet.
 type ledger struct {
-	acked   map[place]Digest
-	poison  map[place]string // not in likes.dlt yet, with the reason
-	dead    map[place]int    // in likes.dlt, but not found in likes yet
-	moved   map[string]Event // misrouted, without a forwarded copy yet
-	copies  map[string]Event // forwarded copies without an original yet
+	acked   map[position]Digest
+	poison  map[position]string // not in likes.dlt yet, with the reason
+	dead    map[position]int    // in likes.dlt, but not found in likes yet
+	moved   map[string]Event    // misrouted, without a forwarded copy yet
+	copies  map[string]Event    // forwarded copies without an original yet
 	nextDLT map[int32]int64
 }
 
 func newLedger() *ledger {
-	return &ledger{acked: map[place]Digest{}, poison: map[place]string{}, dead: map[place]int{},
+	return &ledger{acked: map[position]Digest{}, poison: map[position]string{}, dead: map[position]int{},
 		moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
 }
 
 func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
-	at := place{rec.Partition, rec.Offset}
+	at := position{rec.Partition, rec.Offset}
 	want, ok := l.acked[at]
 	if !ok {
 		return // no acknowledgment: its response was lost
@@ -49,7 +41,7 @@ func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 }
 
 // misrouted adds a misrouted event, which must have a copy in its right partition; forwarded adds the copy.
-func (l *ledger) misrouted(at place, e Event, d *Differences) {
+func (l *ledger) misrouted(at position, e Event, d *Differences) {
 	pairUp(l.moved, l.copies, at.String(), e, d)
 }
 func (l *ledger) forwarded(origin string, e Event, d *Differences) {
@@ -83,7 +75,7 @@ func (l *ledger) buried(rec *kgo.Record, d *Differences) {
 		d.Add("I6", "likes.dlt/%d offset %d does not name its origin: %v", rec.Partition, rec.Offset, header)
 		return
 	}
-	l.dead[place{int32(partition), offset}]++
+	l.dead[position{int32(partition), offset}]++
 }
 
 func (l *ledger) settle(folded map[int32]int64, d *Differences) {
@@ -91,8 +83,7 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 		why, ok := l.poison[at]
 		switch {
 		case !ok:
-			d.Add("I6", "likes %v is in likes.dlt %d times, but is not an expected dead letter",
-				at, n)
+			d.Add("I6", "likes %v is in likes.dlt %d times, but is not an expected dead letter", at, n)
 		case n > 1:
 			d.Add("I6", "likes %v (%s) is in likes.dlt %d times", at, why, n)
 		}
@@ -114,7 +105,7 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	clear(l.copies)
 	for at := range l.acked {
 		d.Add("I4", "likes %v was acknowledged to a writer and is not in the log, which is folded up to %d", at,
-			folded[at.partition])
+			folded[at.Partition])
 	}
 	clear(l.acked)
 }

@@ -34,10 +34,8 @@ func (o *Oracle) read(
 			offsets[p] = kgo.NewOffset().AtStart()
 		}
 	}
-	cl, err := o.client(
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	cl, err := o.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords())
 	if err != nil {
 		return err

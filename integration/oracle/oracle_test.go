@@ -142,7 +142,7 @@ func TestLedger(t *testing.T) {
 
 	var d Differences
 	l := newLedger()
-	l.acked[place{0, 1}], l.acked[place{0, 2}], l.acked[place{0, 3}] = e.Digest(), e.Digest(), e.Digest()
+	l.acked[position{0, 1}], l.acked[position{0, 2}], l.acked[position{0, 3}] = e.Digest(), e.Digest(), e.Digest()
 	l.found(&kgo.Record{Offset: 1}, e.Digest(), &d)
 	l.found(&kgo.Record{Offset: 7}, e.Digest(), &d) // the response was lost
 	require.Zero(t, d.Total)
@@ -151,7 +151,7 @@ func TestLedger(t *testing.T) {
 	told(t, d, "I4 likes 0@2 holds another event", "I4 likes 0@3 was acknowledged to a writer and is not in the log")
 
 	d = Differences{}
-	l.poison[place{2, 5}], l.poison[place{2, 6}] = "zero_id", "zero_id"
+	l.poison[position{2, 5}], l.poison[position{2, 6}] = "zero_id", "zero_id"
 	for _, offset := range []string{"5", "5", "9"} {
 		l.buried(letter(offset), &d)
 	}
@@ -163,15 +163,15 @@ func TestLedger(t *testing.T) {
 	}
 
 	d = Differences{}
-	l.misrouted(place{0, 1}, e, &d)
+	l.misrouted(position{0, 1}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.forwarded("0@2", e, &d) // the copy may be seen before its original
-	l.misrouted(place{0, 2}, e, &d)
+	l.misrouted(position{0, 2}, e, &d)
 	l.settle(nil, &d)
 	require.Zero(t, d.Total, "%s", d.String())
-	l.misrouted(place{0, 3}, e, &d)
+	l.misrouted(position{0, 3}, e, &d)
 	l.forwarded("0@3", other, &d)
-	l.misrouted(place{0, 4}, e, &d)
+	l.misrouted(position{0, 4}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.settle(nil, &d)
 	told(t, d, "I6 the forwarded copy of likes 0@3 is a different event",

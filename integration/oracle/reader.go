@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,9 +129,7 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 	g.SetLimit(askers)
 	for batch := range slices.Chunk(c.posts, askBatch) {
 		g.Go(func() error {
-			answers, err := c.asker.manyCounts(ctx, batch, func(post uint64) int32 {
-				return owner(post, c.fold.partitions)
-			})
+			answers, err := c.asker.manyCounts(ctx, batch, c.fold.partitions)
 			c.check(answers...)
 			return err
 		})
@@ -264,10 +263,7 @@ func (c *comparison) totals(ctx context.Context) error {
 }
 
 func (c *comparison) wanted(post uint64) *expected {
-	if e := c.want[post]; e != nil {
-		return e
-	}
-	return &expected{}
+	return cmp.Or(c.want[post], &expected{})
 }
 
 func (c *comparison) impossible(partition int32, asOf position) string {

@@ -37,9 +37,8 @@ func (a *asker) close() { a.client.CloseIdleConnections() }
 var errCut = errors.New("the response was cut short")
 
 type refusal struct {
-	status int
-	kind   string
-	detail string
+	status       int
+	kind, detail string
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.kind, r.detail) }
@@ -115,7 +114,7 @@ func (a *asker) counts(ctx context.Context, post uint64) (*answer, error) {
 	return ans, nil
 }
 
-func (a *asker) manyCounts(ctx context.Context, posts []uint64, owner func(uint64) int32) ([]*answer, error) {
+func (a *asker) manyCounts(ctx context.Context, posts []uint64, partitions int32) ([]*answer, error) {
 	request, err := json.Marshal(map[string]any{"post_ids": idsOf(posts)})
 	if err != nil {
 		return nil, err
@@ -140,7 +139,7 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, owner func(uint6
 	}
 	answers, named := make([]*answer, len(posts)), map[int32]bool{}
 	for i, b := range body.Posts {
-		partition := owner(posts[i])
+		partition := owner(posts[i], partitions)
 		at, ok := asOf[partition]
 		answers[i] = &answer{path: path, post: posts[i], asOf: at, counts: b.count()}
 		answers[i].about(b.Post)
@@ -245,9 +244,6 @@ type stats struct {
 }
 
 func (a *asker) stats(ctx context.Context) (*stats, error) {
-	var s stats
-	if err := a.ask(ctx, http.MethodGet, "/v1/stats", nil, &s); err != nil {
-		return nil, err
-	}
-	return &s, nil
+	s := &stats{}
+	return s, a.ask(ctx, http.MethodGet, "/v1/stats", nil, s)
 }

@@ -41,10 +41,9 @@ func Follow(
 
 type follower struct {
 	Watched
-	path   string
-	lastID string
-	newest map[uint64]Count
-	done   func(map[uint64]Count) bool
+	path, lastID string
+	newest       map[uint64]Count
+	done         func(map[uint64]Count) bool
 }
 
 func (f *follower) stream(ctx context.Context, base string) (ended bool, err error) {

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -77,10 +78,7 @@ func (f *fakeReader) of(id string) (uint64, *expected) {
 	if err != nil {
 		f.t.Error(err)
 	}
-	if e := f.mu.want[post]; e != nil {
-		return post, e
-	}
-	return post, &expected{}
+	return post, cmp.Or(f.mu.want[post], &expected{})
 }
 
 func (f *fakeReader) asOf(p int32) any { return object{"partition": p, "offset": f.mu.fold.next[p]} }

@@ -24,9 +24,6 @@ type Watched struct {
 	Streams int
 }
 
-// Answers is the number of answers.
-func (w *Watched) Answers() int { return len(w.answers) }
-
 // watchEvery is the interval between rounds of queries, and watchMost bounds the number of recorded answers.
 const (
 	watchEvery = 5 * time.Millisecond
@@ -69,8 +66,7 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 			return w, nil
 		}
 	}
-	return nil, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base,
-		len(w.answers))
+	return nil, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base, len(w.answers))
 }
 
 // away reports whether err means that the reader is down or not ready, and not that it failed.
@@ -86,7 +82,7 @@ func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, us
 		return err
 	}
 	w.answers = append(w.answers, one)
-	many, err := a.manyCounts(ctx, posts, func(post uint64) int32 { return owner(post, partitions) })
+	many, err := a.manyCounts(ctx, posts, partitions)
 	if err != nil {
 		return err
 	}
@@ -239,9 +235,7 @@ func (r *replay) add(partition int32, offset int64, e Event) {
 func (r *replay) check(a *answer) {
 	post := r.posts[a.post]
 	if post.want == nil {
-		if post.want = post.fold.expected()[a.post]; post.want == nil {
-			post.want = &expected{}
-		}
+		post.want = cmp.Or(post.fold.expected()[a.post], &expected{})
 	}
 	if why := a.wrong(post.want); why != "" {
 		r.d.Add("I8", "%s: post %d as of %v: %s", a.path, a.post, a.asOf, why)

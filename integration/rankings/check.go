@@ -36,12 +36,9 @@ type check struct {
 // Check compares each ranking with the log at its named positions and, if end is not nil, the last ones with all of it.
 func Check(log *Log, config Config, end *End) (*Result, error) {
 	v := &Result{}
-	c := &check{
-		log: log, config: &config, lateness: int64(config.Lateness / time.Minute), kinds: map[string]*kind{},
-		d:    &v.Differences,
-		last: map[string]*published{}, parts: make([]*partition, len(log.Updates)),
-		faults: make([][]string, len(log.Updates)),
-	}
+	c := &check{log: log, config: &config, lateness: int64(config.Lateness / time.Minute), kinds: map[string]*kind{},
+		d: &v.Differences, last: map[string]*published{}, parts: make([]*partition, len(log.Updates)),
+		faults: make([][]string, len(log.Updates))}
 	for _, k := range config.kinds() {
 		c.kinds[k.name] = k
 	}
@@ -61,8 +58,10 @@ func Check(log *Log, config Config, end *End) (*Result, error) {
 		}
 	}
 	for _, p := range c.all {
-		c.time(p)
-		c.posts(p)
+		if p.sound {
+			c.time(p)
+			c.posts(p)
+		}
 	}
 	if end != nil {
 		c.end(end)
@@ -99,10 +98,8 @@ func (c *check) replay(i int) {
 // workOut adds to a ranking the contribution of a partition, which is at the named position.
 func (c *check) workOut(part *partition, i int, p *published) {
 	p.clocks[i] = part.clock
-	list := part.best(question{
-		kind: p.kind, region: p.Region, from: int64(p.From), to: int64(p.To),
-		excluded: c.exclusions.before(p.Positions[i].Exclusions), minLikes: c.config.MinLikes, top: c.config.TopN,
-	})
+	list := part.best(question{kind: p.kind, region: p.Region, from: int64(p.From), to: int64(p.To),
+		excluded: c.exclusions.before(p.Positions[i].Exclusions), minLikes: c.config.MinLikes, top: c.config.TopN})
 	if c.last[schema.RankingKey(p.Region, p.Window)] == p {
 		p.lists[i] = slices.Clone(list)
 	}
@@ -112,9 +109,6 @@ func (c *check) workOut(part *partition, i int, p *published) {
 }
 
 func (c *check) time(p *published) {
-	if !p.sound {
-		return
-	}
 	clocks := advanced(p.clocks, func(i int) schema.Minute { return p.Positions[i].Idle })
 	if p.kind.size > 0 {
 		to := int64(p.To)
@@ -151,9 +145,6 @@ func minutes(clocks []int64) string {
 }
 
 func (c *check) posts(p *published) {
-	if !p.sound {
-		return
-	}
 	for i, have := range p.Posts {
 		if have.Rank != i+1 {
 			c.d.Add("posts", "%s: post %d is number %d, but has rank %d", p.name, have.PostID, i+1, have.Rank)
@@ -276,10 +267,8 @@ func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks 
 			merged.merge(last.lists[i], excluded)
 			continue
 		}
-		merged.merge(part.best(question{
-			kind: k, region: region, from: int64(from), to: int64(to),
-			excluded: excluded, minLikes: c.config.MinLikes, top: c.config.TopN,
-		}), excluded)
+		merged.merge(part.best(question{kind: k, region: region, from: int64(from), to: int64(to), excluded: excluded,
+			minLikes: c.config.MinLikes, top: c.config.TopN}), excluded)
 	}
 	return merged.finish()
 }

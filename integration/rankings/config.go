@@ -65,11 +65,7 @@ func (c *Config) kinds() []*kind {
 
 // written formats a duration of whole minutes as in rankings: 10m, 1h, 1h30m.
 func written(d time.Duration) string {
-	text := strings.TrimSuffix(d.String(), "0s")
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strings.Replace(strings.TrimSuffix(d.String(), "0s"), "h0m", "h", 1)
 }
 
 func (k *kind) boundsOf(watermark int64) (from, to int64) {
@@ -129,12 +125,9 @@ func (k *kind) own(clock, lateness int64) int64 {
 
 // reached reports whether every partition with something in the window has reached its end.
 func (k *kind) reached(to int64, clocks []int64, lateness int64) bool {
-	for _, clock := range clocks {
-		if clock != int64(schema.NoMinute) && clock >= to-k.size && k.own(clock, lateness) < to {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(clocks, func(clock int64) bool {
+		return clock != int64(schema.NoMinute) && clock >= to-k.size && k.own(clock, lateness) < to
+	})
 }
 
 // watermark returns the lowest watermark of the partitions that are not before the window.

@@ -39,10 +39,10 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 	for _, list := range [][]*schema.Ranking{right, nil} {
 		d.faultless(nil, list...)
 	}
-	seen := func(name, rule string, corrupt func(d *diary, r []*schema.Ranking) []*schema.Ranking) {
+	seen := func(name, rule string, corrupt func(r []*schema.Ranking) []*schema.Ranking) {
 		t.Run(name, func(t *testing.T) {
 			d, rankings := threeRankings(t)
-			d.seen(d.check(nil, corrupt(d, rankings)...), rule)
+			d.seen(d.check(nil, corrupt(rankings)...), rule)
 		})
 	}
 	for name, second := range map[string]struct {
@@ -81,7 +81,7 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 			r.Positions[0].Idle, r.Positions[1].Idle = 1005, 1005
 		}},
 	} {
-		seen(name, second.rule, func(_ *diary, rankings []*schema.Ranking) []*schema.Ranking {
+		seen(name, second.rule, func(rankings []*schema.Ranking) []*schema.Ranking {
 			r := rankings[1]
 			previous := *r.Previous // it is shared with the first ranking
 			previous.Positions = slices.Clone(previous.Positions)
@@ -101,19 +101,15 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 		"lower known exclusions": {"positions", 2, func(r *schema.Ranking) { r.Positions[0].Exclusions = 0 }},
 		"to decreases":           {"positions", 1, func(*schema.Ranking) {}},
 	} {
-		seen(name, fourth.rule, func(_ *diary, r []*schema.Ranking) []*schema.Ranking {
+		seen(name, fourth.rule, func(r []*schema.Ranking) []*schema.Ranking {
 			last := after(deepCopy(t, r[fourth.of]), r[2])
 			fourth.change(last)
 			return append(r, last)
 		})
 	}
-	seen("a missing ranking", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking {
-		return []*schema.Ranking{r[0], r[2]}
-	})
-	seen("a missing first ranking", "previous", func(_ *diary, r []*schema.Ranking) []*schema.Ranking { return r[1:] })
-	seen("an empty first ranking", "needless", func(d *diary, _ []*schema.Ranking) []*schema.Ranking {
-		return []*schema.Ranking{d.ten("FR", positions(at(4), at(3)))}
-	})
+	d.seen(d.check(nil, right[0], right[2]), "previous") // the second is missing
+	d.seen(d.check(nil, right[1:]...), "previous")
+	d.seen(d.check(nil, d.ten("FR", positions(at(4), at(3)))), "needless") // the first is empty
 }
 
 func deepCopy(t *testing.T, r *schema.Ranking) *schema.Ranking {
@@ -128,11 +124,8 @@ func TestInvalidRankingRecords(t *testing.T) {
 	d, right := threeRankings(t)
 	value, err := schema.EncodeRanking(right[0])
 	require.NoError(t, err)
-	for _, rec := range []Record{
-		{Key: []byte("DE/1h"), Value: value},
-		{Key: []byte("DE/10m"), Value: []byte("{")},
-		{Key: []byte("DE/10m")},
-	} {
+	for _, rec := range []Record{{Key: []byte("DE/1h"), Value: value}, {Key: []byte("DE/10m"), Value: []byte("{")},
+		{Key: []byte("DE/10m")}} {
 		d.log.Rankings = []Record{rec}
 		v, err := Check(&d.log, d.config, nil)
 		require.NoError(t, err)

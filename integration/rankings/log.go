@@ -23,9 +23,8 @@ type Log struct {
 
 // Record is a record of a topic. Records of a Tape share its memory and must not be changed.
 type Record struct {
-	Offset     int64
-	TimeMs     int64
-	Key, Value []byte
+	Offset, TimeMs int64
+	Key, Value     []byte
 }
 
 // Tape stores the records of a partition compactly: some 10 bytes more than keys and values.

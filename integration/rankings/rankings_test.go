@@ -16,20 +16,17 @@ import (
 
 // diary writes a log by hand. Times are in minutes; the append time of a record is its offset in seconds.
 type diary struct {
-	t        *testing.T
-	config   Config
-	log      Log
-	seq      []uint64
-	likes    map[uint64]int64
-	dislikes map[uint64]int64
+	t               *testing.T
+	config          Config
+	log             Log
+	seq             []uint64
+	likes, dislikes map[uint64]int64
 }
 
 func newDiary(t *testing.T, partitions int) *diary {
-	d := &diary{
-		t: t, seq: make([]uint64, partitions), likes: map[uint64]int64{}, dislikes: map[uint64]int64{},
+	d := &diary{t: t, seq: make([]uint64, partitions), likes: map[uint64]int64{}, dislikes: map[uint64]int64{},
 		config: Config{Windows: []time.Duration{10 * time.Minute, 24 * time.Hour}, Lateness: 2 * time.Minute,
-			Score: "count", HalfLife: 30 * time.Minute, TopN: 3, MinLikes: 1},
-	}
+			Score: "count", HalfLife: 30 * time.Minute, TopN: 3, MinLikes: 1}}
 	for range partitions {
 		d.log.Updates = append(d.log.Updates, &Tape{})
 	}
@@ -37,9 +34,8 @@ func newDiary(t *testing.T, partitions int) *diary {
 }
 
 type delta struct {
-	region string
-	minute int64
-	likes  int64
+	region        string
+	minute, likes int64
 }
 
 func (d *diary) update(partition int, post uint64, deltas ...delta) {
@@ -105,11 +101,9 @@ func (d *diary) ranking(
 	region, window string, from, to, watermark schema.Minute, positions []schema.RankingPosition,
 	posts ...schema.RankedPost,
 ) *schema.Ranking {
-	r := &schema.Ranking{
-		Version: 1, Region: region, Window: window, Score: d.config.Score, TopN: d.config.TopN,
-		MinLikes:     d.config.MinLikes,
-		RankingBasis: schema.RankingBasis{From: from, To: to, Watermark: watermark, Positions: positions}, Posts: posts,
-	}
+	r := &schema.Ranking{Version: 1, Region: region, Window: window, Score: d.config.Score, TopN: d.config.TopN,
+		MinLikes: d.config.MinLikes, Posts: posts,
+		RankingBasis: schema.RankingBasis{From: from, To: to, Watermark: watermark, Positions: positions}}
 	if window == "all" || window == "day" {
 		r.Score = "count"
 	}
@@ -199,9 +193,8 @@ func TestTape(t *testing.T) {
 func TestWeight(t *testing.T) {
 	for _, c := range []struct{ age, halfLife, want int64 }{
 		{0, 30, 1_000_000}, {1, 30, 977_159}, {29, 30, 511_686}, {30, 30, 500_000}, {31, 30, 488_579},
-		{60, 30, 250_000}, {59, 30, 255_843},
-		{60, 45, 396_850}, {597, 30, 1}, {598, 30, 0}, {719, 30, 0}, {1, 10080, 999_931}, {1440, 10080, 905_723},
-		{100, 7, 50},
+		{60, 30, 250_000}, {59, 30, 255_843}, {60, 45, 396_850}, {597, 30, 1}, {598, 30, 0}, {719, 30, 0},
+		{1, 10080, 999_931}, {1440, 10080, 905_723}, {100, 7, 50},
 	} {
 		require.Equal(t, c.want, weight(c.age, c.halfLife), "age %d, half-life %d", c.age, c.halfLife)
 	}

@@ -56,7 +56,7 @@ func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	l := w.kafka.log(schema.TopicState, p)
 	for o := l.end() - 1; o >= l.start; o-- {
 		e := &l.entries[o]
-		if !e.marker && string(e.key) == schema.StateProgressKey && (e.txn == nil || e.txn.commits()) {
+		if !e.marker && string(e.key) == schema.StateProgressKey && (e.txn == nil || e.txn.commits) {
 			return progress, schema.DecodeProgress(e.value, &progress) == nil
 		}
 	}
@@ -262,14 +262,13 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 		w.fail("dead letters of likes/%d are for offsets %v, not %v", p, dead, t.dead)
 	}
 	seen := map[string]bool{}
-	for o := range w.kafka.log(schema.TopicLikes, p).entries {
-		e := &w.kafka.log(schema.TopicLikes, p).entries[o]
+	for o, e := range w.kafka.log(schema.TopicLikes, p).entries {
 		if e.txn == nil || !e.data() {
 			continue // not written by the fold
 		}
 		w.tally["forwarded"]++
 		origin := string(e.headers[0].Value)
-		have, ok := understand(e)
+		have, ok := understand(&e)
 		var from int32
 		_, _ = fmt.Sscanf(origin, "%d@", &from)
 		if w.excused[likes(from)] {

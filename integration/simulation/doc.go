@@ -5,8 +5,7 @@
 //
 //	schedule.go   a schedule: setup, faults, calm, drain, final check
 //	world.go      actors (a partition's worker is one) and the scheduler
-//	faults.go     what can happen: crashes, zombies, lost responses, failover, compaction …
-//	draw.go       which fault happens next, and to what, if a seed decides
+//	faults.go     what can happen: crashes, zombies, lost responses, failover …, and to what, if a seed decides
 //	script.go     a schedule as a list of what happens, and as text
 //	record.go     records the script of a seed, and plays scripts
 //	reduce.go     shortens a failing script

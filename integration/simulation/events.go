@@ -31,9 +31,8 @@ const (
 	formEmpty  = "empty"
 )
 
-var poisoned = []string{
-	formBroken, formEmpty, "another post", "no user", "unknown action", "negative time", "too large",
-}
+var poisoned = []string{formBroken, formEmpty, "another post", "no user", "unknown action", "negative time",
+	"too large"}
 
 func (w *world) write(to string, ev *event) {
 	l := w.kafka.named(to)

@@ -24,10 +24,8 @@ type group struct {
 }
 
 func (w *world) group(name string) *group {
-	for _, g := range w.groups {
-		if g.name == name {
-			return g
-		}
+	if g := find(w.groups, func(g *group) bool { return g.name == name }); g != nil {
+		return g
 	}
 	panic("unknown group " + name)
 }

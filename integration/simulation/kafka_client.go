@@ -26,10 +26,7 @@ func (k clients) Connect(*slog.Logger) (kafka.Client, error) {
 }
 
 func (k clients) ConnectTxn(_ *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
-	return &txnClient{
-		client: client{w: k.proc.w, proc: k.proc},
-		co:     k.proc.w.kafka.coordinator(opts.ID),
-	}, nil
+	return &txnClient{client: client{w: k.proc.w, proc: k.proc}, co: k.proc.w.kafka.coordinator(opts.ID)}, nil
 }
 
 type client struct {
@@ -42,10 +39,9 @@ func (c *client) Close() { c.closed = true }
 
 // sent is a step before a request arrives. Meanwhile the request may get lost, or the process may crash or give up.
 func (c *client) sent(ctx context.Context, what string) error {
-	if !c.w.step("kafka: %s", what) {
-		return errDead
-	}
 	switch {
+	case !c.w.step("kafka: %s", what):
+		return errDead
 	case c.closed:
 		return errClosed
 	case ctx.Err() != nil:
@@ -99,7 +95,7 @@ func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {
 
 // settled waits for the markers of the last transaction, as the real client does.
 func (c *txnClient) settled(ctx context.Context) error {
-	for tries := 0; c.co.txn != nil && c.co.txn.decided(); tries++ {
+	for tries := 0; c.co.txn != nil && c.co.txn.decided; tries++ {
 		if tries == 3 || c.w.calm {
 			c.w.kafka.mark(c.co)
 			break

@@ -37,24 +37,13 @@ type entry struct {
 
 type txn struct {
 	pid    int64
-	state  txnState
 	first  map[*partitionLog]int64 // first offset in each log that it wrote to
 	offset map[int32]int64         // offsets it commits for the group, by partition
 	began  int64
+
+	decided, commits bool // to abort, unless commits is set
+	finished         bool // markers are written
 }
-
-type txnState int
-
-const (
-	txnOpen txnState = iota
-	txnCommitting
-	txnAborting
-	txnCommitted
-	txnAborted
-)
-
-func (t *txn) decided() bool { return t.state != txnOpen }
-func (t *txn) commits() bool { return t.state == txnCommitting || t.state == txnCommitted }
 
 func newLog(topic string, partition int) *partitionLog {
 	return &partitionLog{name: fmt.Sprintf("%s/%d", topic, partition), epochs: []epochStart{{0, 0}}}
@@ -87,9 +76,7 @@ func (l *partitionLog) append(e entry) int64 {
 	return offset
 }
 
-func (e *entry) data() bool {
-	return !e.marker && (e.txn == nil || e.txn.state == txnCommitted)
-}
+func (e *entry) data() bool { return !e.marker && (e.txn == nil || e.txn.finished && e.txn.commits) }
 
 func (e *entry) header(key string) string {
 	i := slices.IndexFunc(e.headers, func(h kgo.RecordHeader) bool { return h.Key == key })
@@ -139,7 +126,7 @@ func (l *partitionLog) compact(below int64) (any bool) {
 		if e.marker {
 			continue
 		}
-		if e.txn != nil && e.txn.state == txnAborted || seen[string(e.key)] {
+		if e.txn != nil && e.txn.finished && !e.txn.commits || seen[string(e.key)] {
 			any = any || !e.removed
 			e.removed = true
 			continue
@@ -169,7 +156,7 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 			at = last
 			continue
 		}
-		if t := l.entries[at].txn; readCommitted && t != nil && !t.commits() && t.decided() && !aborted[t] {
+		if t := l.entries[at].txn; readCommitted && t != nil && t.decided && !t.commits && !aborted[t] {
 			aborted[t] = true
 			rp.AbortedTransactions = append(rp.AbortedTransactions,
 				kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: t.pid, FirstOffset: t.first[l]})
@@ -183,8 +170,7 @@ func (l *partitionLog) batchEnd(at, end int64) int64 {
 	first := &l.entries[at]
 	last := at + 1
 	for ; last < end && !first.marker; last++ {
-		e := &l.entries[last]
-		if e.marker || e.txn != first.txn || e.epoch != first.epoch || e.time != first.time {
+		if e := &l.entries[last]; e.marker || e.txn != first.txn || e.epoch != first.epoch || e.time != first.time {
 			break
 		}
 	}
@@ -238,11 +224,10 @@ func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 
 // finish writes the markers of a decided transaction: control records whose key contains version 0 and the type.
 func (t *txn) finish(logs []*partitionLog) {
+	t.finished = true
 	key := []byte{0, 0, 0, 0}
-	if t.commits() {
-		t.state, key[3] = txnCommitted, 1
-	} else {
-		t.state = txnAborted
+	if t.commits {
+		key[3] = 1
 	}
 	for _, l := range logs {
 		if slices.Contains(l.open, t) {

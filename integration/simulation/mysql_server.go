@@ -16,10 +16,9 @@ type database struct {
 	locks map[string]*conn
 	conns []*conn
 	away  bool
-	// undo are the rows before each of the last commits, the newest last: what a failover may lose.
-	undo []map[string]row
-	// late are commits in flight whose client has given up on them.
-	late    []*conn
+	undo  []map[string]row // the rows before each of the last commits, the newest last: what a failover may lose
+	late  []*conn          // commits in flight whose client has given up on them
+
 	closing struct {
 		sync.Mutex
 		conns []*conn

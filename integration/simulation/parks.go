@@ -25,7 +25,7 @@ type parks map[string]string
 func likes(p int32) string   { return fmt.Sprintf("%s/%d", schema.TopicLikes, p) }
 func updates(p int32) string { return fmt.Sprintf("%s/%d", schema.TopicUpdates, p) }
 
-var damages = []damage{
+var damages = []*damage{
 	{"updates compacted before they were applied", gapInUpdates, true},
 	{"updates lost at the end", lostUpdates, true},
 	{"updates written twice", repeatedUpdates, true},
@@ -43,10 +43,7 @@ var damages = []damage{
 }
 
 func damageNamed(name string) *damage {
-	if i := slices.IndexFunc(damages, func(d damage) bool { return d.name == name }); i >= 0 {
-		return &damages[i]
-	}
-	return nil
+	return find(damages, func(d *damage) bool { return d.name == name })
 }
 
 func (w *world) suffer() {
@@ -72,7 +69,7 @@ func (w *world) suffer() {
 
 // drawDamage returns the partition to damage, and whether to restart the processes even if detection does not need it.
 func (w *world) drawDamage() (p int32, restart bool) {
-	w.passed = w.passed[:0]
+	clear(w.passed)
 	if w.rng == nil {
 		d := w.plan.rest[0]
 		for _, l := range w.plan.rest[1:] {
@@ -120,13 +117,12 @@ func (w *world) mustPark(name, reason string) {
 	if w.failure != nil {
 		return
 	}
-	claims := w.claims()
-	i := slices.IndexFunc(claims, func(c *claim) bool { return c.name() == name })
-	if i < 0 {
+	c := find(w.claims(), func(c *claim) bool { return c.name() == name })
+	if c == nil {
 		w.fail("%s has no owner", name)
 		return
 	}
-	st := claims[i].stream.Status()
+	st := c.stream.Status()
 	if st.State != stream.StateParked || st.Action == "" || !strings.Contains(st.Reason, reason) {
 		w.fail("after %q, %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
 	}
@@ -221,9 +217,8 @@ func stateWentBack(w *world, p int32) parks {
 	w.append(p)
 	w.drain()
 	l := w.kafka.log(schema.TopicState, p)
-	from := l.end() - 1 // the last marker
-	t := l.entries[from].txn
-	if t == nil || !t.commits() {
+	t := l.entries[l.end()-1].txn // of the last marker
+	if t == nil || !t.commits {
 		return nil
 	}
 	l.elect(t.first[l])

@@ -99,12 +99,7 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 func (p *process) ref() string { return fmt.Sprintf("p%d", p.slot) }
 
 func (w *world) inSlot(ref string) *process {
-	for _, p := range w.processes {
-		if p.ref() == ref {
-			return p
-		}
-	}
-	return nil
+	return find(w.processes, func(p *process) bool { return p.ref() == ref })
 }
 
 // end releases what a process holds in the simulation. All its actors have ended.
@@ -118,10 +113,9 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 	s := &session{g: g, proc: p, member: member, generation: g.generation}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	g.members[member], p.sessions[g.index] = s, s
-	o := p.workers
-	newWorker := o.Fold
+	newWorker := p.workers.Fold
 	if g.name == schema.GroupApply {
-		newWorker = o.Count
+		newWorker = p.workers.Count
 	}
 	options := g.w.options()
 	for _, partition := range partitions {
@@ -186,9 +180,8 @@ func (c *claim) poll(batches int) {
 	rp.Partition = c.partition
 	switch end := l.epochEnd(c.at.Epoch); {
 	case end >= 0 && end < c.at.Offset:
-		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition,
-			Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset,
-				ResetTo: end}})
+		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{
+			Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
 		return
 	case c.at.Offset < l.start || c.at.Offset > l.end():
 		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
@@ -210,8 +203,7 @@ func (c *claim) poll(batches int) {
 }
 
 func (c *claim) check() {
-	w := c.session.g.w
-	st := c.stream.Status()
+	s, w, st := c.session, c.session.g.w, c.stream.Status()
 	c.tell(&st)
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)
@@ -222,7 +214,6 @@ func (c *claim) check() {
 	if st.Cause == stream.CausePermission {
 		return // rejected by Kafka, as can happen here; retried without an operator
 	}
-	s := c.session
 	if s.g.member(s.member, s.generation) != nil &&
 		strings.Contains(st.Reason, "the position is not in the log any more") {
 		return // a zombie that does not know yet that it was replaced

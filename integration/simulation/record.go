@@ -19,15 +19,10 @@ func (d decision) how() string {
 type recorder struct {
 	script Script
 	inLine bool                  // the last line is running
-	passed []passedBy            // decisions since the last line that were no
+	passed map[decision]int64    // how often a decision was no since the last line, or since it was yes
 	chosen *line                 // the last decision that was yes
 	armed  map[string][]line     // scripted decisions still to come, by who and how
 	owners map[string][][]string // owners of partitions in the next rebalances, by group
-}
-
-type passedBy struct {
-	decision
-	n int64
 }
 
 func (w *world) asked() string {
@@ -42,17 +37,12 @@ func (w *world) decide(d decision, draw func() bool) bool {
 	if w.rng == nil {
 		return r.take(d)
 	}
-	i := slices.IndexFunc(r.passed, func(p passedBy) bool { return p.decision == d })
-	if i < 0 {
-		i = len(r.passed)
-		r.passed = append(r.passed, passedBy{d, 0})
-	}
 	if !draw() {
-		r.passed[i].n++
+		r.passed[d]++
 		return false
 	}
-	r.chosen = r.before(line{verb: verbNext, who: d.who, how: d.how(), after: r.passed[i].n})
-	r.passed[i].n = 0
+	r.chosen = r.before(line{verb: verbNext, who: d.who, how: d.how(), after: r.passed[d]})
+	delete(r.passed, d)
 	return true
 }
 
@@ -166,18 +156,14 @@ func (w *world) play(lines []line) (rest []line) {
 }
 
 func (w *world) runOne(ref string) {
-	i := slices.IndexFunc(w.actors, func(a *actor) bool { return a.ref == ref })
-	if i >= 0 && !w.actors[i].proc.paused {
-		w.let(w.actors[i])
+	if a := find(w.actors, func(a *actor) bool { return a.ref == ref }); a != nil && !a.proc.paused {
+		w.let(a)
 	}
 }
 
 func (w *world) pollOne(ref string, batches int) {
-	for _, c := range w.claims() {
-		if c.actor.ref == ref && !c.session.proc.paused {
-			c.poll(batches)
-			return
-		}
+	if c := find(w.claims(), func(c *claim) bool { return c.actor.ref == ref && !c.session.proc.paused }); c != nil {
+		c.poll(batches)
 	}
 }
 

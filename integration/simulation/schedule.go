@@ -70,7 +70,7 @@ func newWorld(trace func(format string, args ...any)) *world {
 	w := &world{
 		trace: trace, back: make(chan struct{}), log: slog.New(slog.DiscardHandler),
 		lives: map[int]int{}, excused: map[string]bool{}, tally: Tally{},
-		recorder: recorder{armed: map[string][]line{}, owners: map[string][][]string{}},
+		recorder: recorder{passed: map[decision]int64{}, armed: map[string][]line{}, owners: map[string][][]string{}},
 	}
 	if trace != nil {
 		w.log = slog.New(slog.NewTextHandler(traceWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
@@ -117,20 +117,17 @@ func (w *world) makePlan() {
 	p.lost = pick(w, 0, 5, 20, 60)
 	p.unclear = pick(w, 0, 20, 100, 300)
 	p.misplaced, p.poison = pick(w, 0, 100, 400), pick(w, 0, 50)
-	p.weights = []int{12, 6}
+	p.weights, p.weight = []int{12, 6}, 12+6
 	for _, f := range faults[2:] {
 		n := pick(w, 0, 0, 1, 2, 4)
 		if f.ends { // otherwise there is mostly nothing left to hit
 			n = pick(w, 1, 2, 4, 8)
 		}
 		p.weights = append(p.weights, n)
-	}
-	for _, n := range p.weights {
 		p.weight += n
 	}
 	if w.rng.IntN(8) == 0 {
-		d := pick(w, damages...)
-		p.damage = &d
+		p.damage = pick(w, damages...)
 	}
 }
 
@@ -155,7 +152,7 @@ func (w *world) storm() {
 		if w.failure != nil {
 			return
 		}
-		w.passed = w.passed[:0]
+		clear(w.passed)
 		w.settle()
 		lines := w.drawStep()
 		if len(lines) == 0 || lines[0].verb == verbEvent {
@@ -207,7 +204,7 @@ func (w *world) claims() []*claim {
 func (w *world) subside() {
 	w.note("# calm")
 	w.calm = true
-	w.passed = w.passed[:0]
+	clear(w.passed)
 	for _, p := range w.processes {
 		p.paused = false
 	}

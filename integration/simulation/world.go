@@ -99,8 +99,15 @@ func remove[T comparable](list []T, x T) []T {
 	return list
 }
 
-// step is called by the models before and after each operation: other actors may run here. It reports whether the
-// calling process is still alive.
+// find returns the first element that fits; nil if there is none.
+func find[T any](list []*T, fits func(*T) bool) *T {
+	if i := slices.IndexFunc(list, fits); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// step is called by the models before and after each operation: other actors run. It reports whether its process lives.
 func (w *world) step(format string, args ...any) (alive bool) {
 	a := w.current
 	if a == nil {
@@ -110,9 +117,7 @@ func (w *world) step(format string, args ...any) (alive bool) {
 		return false
 	}
 	w.mysql.reap()
-	if w.trace != nil {
-		w.note(format, args...)
-	}
+	w.note(format, args...)
 	a.idle = false
 	w.back <- struct{}{}
 	<-a.resume

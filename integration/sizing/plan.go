@@ -65,10 +65,8 @@ type Choices struct {
 
 // Usual are the choices of the plan in docs/scaling.md.
 func Usual() Choices {
-	return Choices{
-		Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3,
-		LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8,
-	}
+	return Choices{Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3,
+		LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8}
 }
 
 // Plan is what a load requires.
@@ -77,29 +75,25 @@ type Plan struct {
 	Choices Choices
 	Units   Units
 
-	Average, Peak       float64 // events per second, of all posts; the hot post's come on top
-	Pairs, StateBytes   float64
-	Processors          int
-	Partitions          int
-	PairsAPartition     float64
-	StateADisk          float64       // bytes, with the space for compactions
-	Memory              float64       // of a processor
-	Recovery            time.Duration // of one processor's partitions, by the others
-	RecoveryAlone       time.Duration // of one partition
-	KafkaCores          float64       // brokers and databases together
-	Kafka               float64       // bytes on disk
-	KafkaNetwork        float64       // bytes per second in, at the peak, replicas included
-	Databases           int
-	DatabaseBytes       float64 // of like_count on each
-	RowsASecond         float64 // on each
-	Producers           int
-	ReadersSingle       int
-	ReadersPages        int
-	ReaderMemory        float64
-	CoresTotal          float64
-	PartitionsAProcess  int
-	HotAPartition       float64 // events per second of the hot post in one of its partitions
-	PartitionsOfHotPost int
+	Average, Peak                          float64 // events per second, of all posts; the hot post's come on top
+	Pairs, StateBytes                      float64
+	Processors, Partitions                 int
+	PairsAPartition                        float64
+	StateADisk                             float64       // bytes, with the space for compactions
+	Memory                                 float64       // of a processor
+	Recovery                               time.Duration // of one processor's partitions, by the others
+	RecoveryAlone                          time.Duration // of one partition
+	KafkaCores                             float64       // brokers and databases together
+	Kafka                                  float64       // bytes on disk
+	KafkaNetwork                           float64       // bytes per second in, at the peak, replicas included
+	Databases                              int
+	DatabaseBytes                          float64 // of like_count on each
+	RowsASecond                            float64 // on each
+	Producers, ReadersSingle, ReadersPages int
+	ReaderMemory, CoresTotal               float64
+	PartitionsAProcess                     int
+	HotAPartition                          float64 // events per second of the hot post in one of its partitions
+	PartitionsOfHotPost                    int
 }
 
 // New computes the plan.

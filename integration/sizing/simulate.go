@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"kudos/schema"
@@ -44,7 +45,7 @@ const (
 // post from random users, each in the partition of its bucket. Processors take waiting events, limited by a partition's
 // maximum rate and by their cores. After ten minutes one processor dies with its disk; its partitions wait for the
 // session timeout, and then until the others have recovered their state.
-func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
+func Simulate(p Plan, seed uint64) Outcome {
 	arrivals := arrive(p, seed)
 	owner := make([]int, p.Partitions)
 	for i := range owner {
@@ -55,7 +56,7 @@ func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
 	o.BusiestProcessor, o.BusiestPartition = busiest(p, arrivals, owner, capacity)
 
 	waits := make([]float64, p.Partitions) // events
-	away := int(session.Seconds() + p.Recovery.Seconds())
+	away := int(sessionTimeout.Seconds() + p.Recovery.Seconds())
 	caught := -1
 	for now := range hour {
 		if now == loses {
@@ -104,22 +105,14 @@ func busiest(p Plan, arrivals []float64, owner []int, capacity float64) (process
 		of[owner[i]] += n / capacity
 		partition = max(partition, n/p.Units.HotRate.Value)
 	}
-	for _, share := range of {
-		processor = max(processor, share)
-	}
-	return processor, partition
+	return slices.Max(of), partition
 }
 
 // step simulates a second: events arrive and are taken. lost: those of the dead processor are not taken yet.
 func step(p Plan, arrivals, waits []float64, owner []int, capacity float64, lost bool) {
-	left := make([]float64, p.Processors)
-	for i := range left {
-		left[i] = capacity
-	}
+	left := slices.Repeat([]float64{capacity}, p.Processors)
 	for i := range waits {
 		waits[i] += arrivals[i]
-	}
-	for i := range waits {
 		if lost && i%p.Processors == 0 {
 			continue
 		}

@@ -50,13 +50,13 @@ func TestPlansThatDoNotHold(t *testing.T) {
 	} {
 		p := New(Largest(), Usual(), Measured())
 		change(&p)
-		o := Simulate(p, 1, sessionTimeout)
+		o := Simulate(p, 1)
 		require.True(t, o.Over, name)
 		require.Greater(t, max(o.BusiestProcessor, o.BusiestPartition), 1.0, name)
 	}
 	p := New(Largest(), Usual(), Measured())
 	p.Load.Hot, p.Peak = 5e5, p.Peak+4e5
-	require.False(t, Simulate(p, 1, sessionTimeout).Over, "with buckets the same post fits")
+	require.False(t, Simulate(p, 1).Over, "with buckets the same post fits")
 }
 
 func TestLoadsAreChecked(t *testing.T) {

@@ -11,21 +11,12 @@ type Unit struct {
 
 // Units are the figures behind plans, all measured on a machine with 2 cores (2.5 GHz) that also ran Kafka and MariaDB.
 type Units struct {
-	OwnCPU       Unit // of a processor, per event
-	OthersCPU    Unit // of Kafka and MariaDB, per event
-	HotRate      Unit // of one partition
-	BytesAPair   Unit
-	FilterBytes  Unit
-	Memory       Unit
-	Recovery     Unit
-	RowsAnEvent  Unit
-	EventBytes   Unit
-	TableBytes   Unit
-	UpdateBytes  Unit
-	RowBytes     Unit
-	Reads, Pages Unit
-	ViewBytes    Unit
-	Accepted     Unit
+	OwnCPU    Unit // of a processor, per event
+	OthersCPU Unit // of Kafka and MariaDB, per event
+	HotRate   Unit // of one partition
+
+	BytesAPair, FilterBytes, Memory, Recovery, RowsAnEvent                           Unit
+	EventBytes, TableBytes, UpdateBytes, RowBytes, Reads, Pages, ViewBytes, Accepted Unit
 }
 
 // Measured are the figures of docs/benchmarks.md and docs/performance.md, from the slower machine.

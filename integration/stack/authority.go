@@ -16,6 +16,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Authority is a test's own certificate authority. Its certificates are for 127.0.0.1, for servers and clients alike,
@@ -39,30 +42,19 @@ const certificateLife = 24 * time.Hour
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	dir, err := makeDir("", "kudos-authority-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir), "clean up") })
+	require.NoError(t, os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}
-	if err := os.Chmod(a.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	der, key, err := a.sign("authority of a test", func(c *x509.Certificate) {
 		c.IsCA, c.BasicConstraintsValid = true, true
 		c.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 	})
-	if err == nil {
-		a.key = key
-		a.certificate, err = x509.ParseCertificate(der)
-		err = errors.Join(err, os.WriteFile(a.CA(), inPEM("CERTIFICATE", der), 0o644))
-	}
-	if err != nil {
-		t.Fatalf("create a certificate authority: %v", err)
-	}
+	require.NoError(t, err, "create a certificate authority")
+	a.key = key
+	a.certificate, err = x509.ParseCertificate(der)
+	require.NoError(t, err, "create a certificate authority")
+	require.NoError(t, os.WriteFile(a.CA(), inPEM("CERTIFICATE", der), 0o644))
 	return a
 }
 
@@ -113,9 +105,7 @@ func (a *Authority) Issue(name string) (c Certificate, err error) {
 func (a *Authority) IssueForTest(t testing.TB, name string) Certificate {
 	t.Helper()
 	c, err := a.Issue(name)
-	if err != nil {
-		t.Fatalf("issue a certificate to %s: %v", name, err)
-	}
+	require.NoError(t, err, "issue a certificate to %s", name)
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,13 +23,10 @@ import (
 type DatabaseOptions struct {
 	// Dir is where the data directory is created; Close removes it. If this process runs as root, the account of the
 	// server must be able to enter Dir. Default: the system's temporary directory.
-	Dir string
-	// Keep keeps data and logs after Close.
-	Keep bool
-	// ExtraArgs are added to the server's command line and override this package's settings.
-	ExtraArgs []string
-	// Log logs starts and ends. Default: none.
-	Log *slog.Logger
+	Dir       string
+	Keep      bool         // data and logs after Close
+	ExtraArgs []string     // are added to the server's command line and override this package's settings
+	Log       *slog.Logger // of starts and ends; default: none
 }
 
 // Database is one SQL server with its own data. Its only user is root, without a password, from this machine only.
@@ -37,11 +35,10 @@ type Database struct {
 	databases atomic.Int64 // created by NewDatabase; numbers their names
 }
 
-// engine is what differs between servers: the commands, run in the data directory, that create and serve it.
+// engine is what differs between servers: the commands, without their directories, that create and serve the data.
 type engine struct {
-	name       string // such as "mariadb"
-	initialise func(data string) (path string, args []string)
-	serve      func(data string) (path string, args []string)
+	name              string // such as "mariadb"
+	initialize, serve []string
 }
 
 func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Database, err error) {
@@ -51,11 +48,7 @@ func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Databas
 	if d.dir, err = makeDir(o.Dir, "kudos-"+e.name+"-"); err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.name, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.Close())
-		}
-	}()
+	defer CloseOnError(&err, d.Close)
 	if err := d.prepare(ctx, e, o); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", e.name, err)
 	}
@@ -83,22 +76,17 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	if err := errors.Join(account.own(data), account.own(temporary)); err != nil {
 		return err
 	}
-	path, args := e.initialise(data)
-	args = append(args, "--tmpdir="+temporary)
-	err = run(ctx, child.Command{
-		Name: "initializing " + e.name, Path: path, Args: args, Dir: data,
-		Log: filepath.Join(d.dir, "init.log"), Account: account.runs,
-	})
+	dirs := []string{"--datadir=" + data, "--tmpdir=" + temporary}
+	err = run(ctx, child.Command{Name: "initializing " + e.name, Path: e.initialize[0],
+		Args: slices.Concat(e.initialize[1:], dirs), Dir: data, Log: filepath.Join(d.dir, "init.log"),
+		Account: account.runs})
 	if err != nil {
 		return err
 	}
-	path, args = e.serve(data)
-	args = append(append(args, "--tmpdir="+temporary), d.arguments()...)
 	d.Server = &Server{
-		command: child.Command{
-			Name: e.name, Path: path, Args: append(args, o.ExtraArgs...), Dir: data,
-			Log: filepath.Join(d.dir, "server.log"), Account: account.runs,
-		},
+		command: child.Command{Name: e.name, Path: e.serve[0],
+			Args: slices.Concat(e.serve[1:], dirs, d.arguments(), o.ExtraArgs), Dir: data,
+			Log: filepath.Join(d.dir, "server.log"), Account: account.runs},
 		probe: func(ctx context.Context) error { return d.answers(ctx, data) },
 		log:   o.Log,
 	}
@@ -109,16 +97,10 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 // what an operator would see, and with the binary log that replicas read.
 func (d *Database) arguments() []string {
 	return []string{
-		"--bind-address=127.0.0.1",
-		fmt.Sprintf("--port=%d", d.port.number),
+		"--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", d.port.number), "--pid-file=server.pid",
 		"--socket=server.sock", // relative to the data directory: a full path may exceed the limit of socket names
-		"--pid-file=server.pid",
-		"--character-set-server=utf8mb4",
-		"--innodb-flush-log-at-trx-commit=1",
-		"--sync-binlog=1",
-		"--server-id=1",
-		"--log-bin=binlog",
-		"--binlog-format=ROW",
+		"--character-set-server=utf8mb4", "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1",
+		"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW",
 		"--secure-file-priv=" + d.dir, // clients cannot write files elsewhere
 	}
 }
@@ -138,7 +120,7 @@ func (d *Database) answers(ctx context.Context, data string) error {
 }
 
 func (d *Database) session(ctx context.Context, do func(*sqlx.Conn) error) error {
-	c, err := mysql.NewConnector(d.config(""))
+	c, err := mysql.NewConnector(d.Config(""))
 	if err != nil {
 		return err
 	}
@@ -152,15 +134,16 @@ func (d *Database) session(ctx context.Context, do func(*sqlx.Conn) error) error
 	return do(conn)
 }
 
-func (d *Database) config(database string) *mysql.Config {
+// Config is the configuration for go-sql-driver/mysql of a database on this server, or of none if database is empty.
+func (d *Database) Config(database string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", d.Address(), database
 	c.Logger = &mysql.NopLogger{} // failing connections are normal here
 	return c
 }
 
-// DSN is the data source name for go-sql-driver/mysql of a database on this server, or of none if database is empty.
-func (d *Database) DSN(database string) string { return d.config(database).FormatDSN() }
+// DSN is Config as a data source name.
+func (d *Database) DSN(database string) string { return d.Config(database).FormatDSN() }
 
 // CreateDatabase creates an empty database, and fails if it exists.
 func (d *Database) CreateDatabase(ctx context.Context, name string) error {
@@ -191,19 +174,11 @@ func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, erro
 	}
 	return startDatabase(ctx, engine{
 		name: "mariadb",
-		initialise: func(data string) (string, []string) {
-			return install, []string{
-				// Ignores the machine's configuration; it must be the first option.
-				"--no-defaults",
-				"--datadir=" + data,
-				"--auth-root-authentication-method=normal", // by password (empty), not by system account
-				"--skip-name-resolve", "--force",           // needs no name service
-				"--skip-test-db",
-			}
-		},
-		serve: func(data string) (string, []string) {
-			return server, []string{"--no-defaults", "--datadir=" + data, "--skip-name-resolve"}
-		},
+		initialize: []string{install, "--no-defaults", // ignores the machine's configuration; must be the first option
+			"--auth-root-authentication-method=normal", // by password (empty), not by system account
+			"--skip-name-resolve", "--force",           // needs no name service
+			"--skip-test-db"},
+		serve: []string{server, "--no-defaults", "--skip-name-resolve"},
 	}, options)
 }
 
@@ -223,14 +198,10 @@ func StartMySQL(ctx context.Context, options DatabaseOptions) (*Database, error)
 	}
 	server := filepath.Join(base, "bin", "mysqld")
 	return startDatabase(ctx, engine{
-		name: "mysql",
-		initialise: func(data string) (string, []string) {
-			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--initialize-insecure"}
-		},
-		serve: func(data string) (string, []string) {
-			// Name resolution stays on: root's account is for "localhost", to which 127.0.0.1 resolves.
-			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--mysqlx=OFF"}
-		},
+		name:       "mysql",
+		initialize: []string{server, "--no-defaults", "--basedir=" + base, "--initialize-insecure"},
+		// Name resolution stays on: root's account is for "localhost", to which 127.0.0.1 resolves.
+		serve: []string{server, "--no-defaults", "--basedir=" + base, "--mysqlx=OFF"},
 	}, options)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
@@ -41,6 +42,12 @@ func openDatabase(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
+func execute(ctx context.Context, t *testing.T, db sqlx.ExecerContext, query string) {
+	t.Helper()
+	_, err := db.ExecContext(ctx, query)
+	require.NoError(t, err)
+}
+
 func rows(ctx context.Context, t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
 	require.NoError(t, db.QueryRowContext(ctx, "SELECT COUNT(*) FROM t").Scan(&n))
@@ -68,14 +75,11 @@ func testDatabase(t *testing.T, d *stack.Database) {
 	db := openDatabase(t, d.DSN("it"))
 	requireSettings(ctx, t, db)
 
-	_, err := db.ExecContext(ctx, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY)")
-	require.NoError(t, err)
-	_, err = db.ExecContext(ctx, "INSERT INTO t VALUES (1), (2)")
-	require.NoError(t, err)
+	execute(ctx, t, db, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY)")
+	execute(ctx, t, db, "INSERT INTO t VALUES (1), (2)")
 	open, err := db.BeginTx(ctx, nil)
 	require.NoError(t, err)
-	_, err = open.ExecContext(ctx, "INSERT INTO t VALUES (3)")
-	require.NoError(t, err)
+	execute(ctx, t, open, "INSERT INTO t VALUES (3)")
 
 	pid := d.PID()
 	require.NoError(t, d.Kill())
@@ -117,9 +121,7 @@ func TestSharedDatabase(t *testing.T) {
 	var first string
 	t.Run("one", func(t *testing.T) {
 		first = shared.MariaDB(t).NewDatabase(t)
-		db := openDatabase(t, first)
-		_, err := db.ExecContext(t.Context(), "CREATE TABLE t (id INT)")
-		require.NoError(t, err)
+		execute(t.Context(), t, openDatabase(t, first), "CREATE TABLE t (id INT)")
 	})
 	require.NoError(t, d.Kill())
 	t.Run("two", func(t *testing.T) {
@@ -140,33 +142,25 @@ func TestFailover(t *testing.T) {
 	defer cancel()
 	require.NoError(t, a.CreateDatabase(ctx, "it"))
 	onA, onB := openDatabase(t, a.DSN("it")), openDatabase(t, b.DSN("it"))
-	_, err := onA.ExecContext(ctx, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, note VARCHAR(9))")
-	require.NoError(t, err)
-	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (1, NULL), (18446744073709551615, 'x')")
-	require.NoError(t, err)
+	execute(ctx, t, onA, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, note VARCHAR(9))")
+	execute(ctx, t, onA, "INSERT INTO t VALUES (1, NULL), (18446744073709551615, 'x')")
 	require.NoError(t, b.Follow(ctx, a, "it"))
 	require.Equal(t, 2, rows(ctx, t, onB), "rows copied")
-	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (2, 'y')")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return rows(ctx, t, onB) == 3
-	}, patience, 10*time.Millisecond, "rows replicated")
+	execute(ctx, t, onA, "INSERT INTO t VALUES (2, 'y')")
+	replicated := func() bool { return rows(ctx, t, onB) == 3 }
+	require.Eventually(t, replicated, patience, 10*time.Millisecond, "rows replicated")
 
 	require.NoError(t, b.StopReplicating(ctx))
-	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (3, 'lost')")
-	require.NoError(t, err)
+	execute(ctx, t, onA, "INSERT INTO t VALUES (3, 'lost')")
 	require.NoError(t, a.Kill())
 	require.NoError(t, b.Promote(ctx))
 	require.Equal(t, 3, rows(ctx, t, onB), "rows on the promoted replica")
-	_, err = onB.ExecContext(ctx, "INSERT INTO t VALUES (4, 'new')")
-	require.NoError(t, err)
+	execute(ctx, t, onB, "INSERT INTO t VALUES (4, 'new')")
 
 	require.NoError(t, a.Start(ctx))
 	require.NoError(t, a.Follow(ctx, b, "it"))
 	require.Equal(t, 4, rows(ctx, t, onA), "rows on the old primary, without the lost commit")
-	_, err = onB.ExecContext(ctx, "INSERT INTO t VALUES (5, 'z')")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return rows(ctx, t, onA) == 5
-	}, patience, 10*time.Millisecond, "rows replicated back")
+	execute(ctx, t, onB, "INSERT INTO t VALUES (5, 'z')")
+	replicatedBack := func() bool { return rows(ctx, t, onA) == 5 }
+	require.Eventually(t, replicatedBack, patience, 10*time.Millisecond, "rows replicated back")
 }

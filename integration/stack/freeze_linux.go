@@ -19,10 +19,7 @@ func freeze(p *child.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	deadline := time.NewTimer(freezeTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
+	tick, deadline := time.Tick(time.Millisecond), time.After(freezeTimeout)
 	for {
 		// With WSTOPPED alone, Waitid leaves the exit status to the child's owner. Zero: nothing to report yet.
 		var info unix.Siginfo
@@ -34,10 +31,10 @@ func freeze(p *child.Process) error {
 			return err
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-p.Done():
 			return p.Ended()
-		case <-deadline.C:
+		case <-deadline:
 			return fmt.Errorf("still running %v after SIGSTOP", freezeTimeout)
 		}
 	}

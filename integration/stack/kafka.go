@@ -19,11 +19,9 @@ import (
 // KafkaOptions configure a cluster. The zero value is one node with the defaults below.
 type KafkaOptions struct {
 	// Dir is where the data directory is created; Close removes it. Default: the system's temporary directory.
-	Dir string
-	// Keep keeps data and logs after Close.
-	Keep bool
-	// Nodes is 1 or 3; each is broker and controller. Default: 1.
-	Nodes int
+	Dir   string
+	Keep  bool // data and logs after Close
+	Nodes int  // 1 or 3, each is broker and controller; default: 1
 	// Fronted gives each node a second listener, with the address of a proxy as its advertised listener: see Fronts.
 	Fronted bool
 	// Secure gives each node another listener, for clients with certificates of this authority, SCRAM authentication
@@ -31,8 +29,7 @@ type KafkaOptions struct {
 	Secure *Authority
 	// ExtraProperties are added to each node's server.properties and override this package's settings.
 	ExtraProperties map[string]string
-	// Log logs starts and ends. Default: none.
-	Log *slog.Logger
+	Log             *slog.Logger // of starts and ends; default: none
 }
 
 // Validate returns an error if the options are invalid.
@@ -85,11 +82,7 @@ func StartKafka(ctx context.Context, o KafkaOptions) (_ *Kafka, err error) {
 	if k.dir, err = makeDir(o.Dir, "kudos-kafka-"); err != nil {
 		return nil, fmt.Errorf("start kafka: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, k.Close())
-		}
-	}()
+	defer CloseOnError(&err, k.Close)
 	if err := k.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare kafka in %s: %w", k.dir, err)
 	}
@@ -131,11 +124,8 @@ func (k *Kafka) prepare() error {
 			return err
 		}
 		name := fmt.Sprintf("kafka node %d", n.id)
-		n.Server = &Server{
-			command: n.javaCommand(name, "server.log", "kafka.Kafka", "server.properties"),
-			probe:   n.answers,
-			log:     k.options.Log,
-		}
+		n.Server = &Server{command: n.javaCommand(name, "server.log", "kafka.Kafka", "server.properties"),
+			probe: n.answers, log: k.options.Log}
 	}
 	return nil
 }

@@ -45,13 +45,11 @@ logger.authorizer.level = debug
 // kafkaNode is one broker and controller. Its directory has the configuration, the log and, under data, its storage.
 type kafkaNode struct {
 	*Server
-	cluster     *Kafka
-	id          int
-	dir         string
-	directoryID string
-	broker      *Reservation
-	controller  *Reservation
-	secure      *Reservation // listener for the authority's clients; nil without an authority
+	cluster            *Kafka
+	id                 int
+	dir, directoryID   string
+	broker, controller *Reservation
+	secure             *Reservation // listener for the authority's clients; nil without an authority
 	// The node's second listener and its advertised address; nil without a front.
 	behind, front *Reservation
 }
@@ -68,15 +66,13 @@ func (n *kafkaNode) writeConfiguration() error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(logging), 0o644); err != nil {
-		return err
-	}
 	maps.Copy(properties, n.cluster.options.ExtraProperties)
 	var text bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
 	}
-	return os.WriteFile(filepath.Join(n.dir, "server.properties"), text.Bytes(), 0o644)
+	return errors.Join(os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(logging), 0o644),
+		os.WriteFile(filepath.Join(n.dir, "server.properties"), text.Bytes(), 0o644))
 }
 
 // properties is the server.properties: replication as in production, if nodes suffice, and small enough for a laptop.

@@ -34,15 +34,13 @@ func createTopic(ctx context.Context, t *testing.T, client *kgo.Client, topic st
 	require.NoError(t, err)
 }
 
-func inTransaction(
-	ctx context.Context, t *testing.T, client *kgo.Client, topic string, end kgo.TransactionEndTry, values ...string,
-) {
+func inTransaction(ctx context.Context, t *testing.T, client *kgo.Client, topic string, values ...string) {
 	t.Helper()
 	require.NoError(t, client.BeginTransaction())
 	for _, v := range values {
 		require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(v)}).FirstErr())
 	}
-	require.NoError(t, client.EndTransaction(ctx, end))
+	require.NoError(t, client.EndTransaction(ctx, kgo.TryCommit))
 }
 
 func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic string, n int) []string {
@@ -74,7 +72,7 @@ func TestKafkaSurvivesKillAndStop(t *testing.T) {
 	_, err = kadm.NewClient(client).CreateTopic(ctx, 1, 1,
 		map[string]*string{"message.timestamp.type": kadm.StringPtr("LogAppendTime")}, "t")
 	require.NoError(t, err)
-	inTransaction(ctx, t, client, "t", kgo.TryCommit, "a", "b")
+	inTransaction(ctx, t, client, "t", "a", "b")
 
 	checkAborts := abortMany(ctx, t, k.Brokers())
 	before := node.PID()
@@ -85,7 +83,7 @@ func TestKafkaSurvivesKillAndStop(t *testing.T) {
 	require.NoError(t, node.Start(ctx))
 	require.NotEqual(t, before, node.PID())
 	require.ErrorContains(t, node.Start(ctx), "already running")
-	inTransaction(ctx, t, client, "t", kgo.TryCommit, "c")
+	inTransaction(ctx, t, client, "t", "c")
 	checkAborts()
 
 	require.NoError(t, node.Stop())
@@ -212,11 +210,11 @@ func TestKafkaThreeNodes(t *testing.T) {
 	defer cancel()
 	client := newClient(t, k.Brokers(), kgo.TransactionalID("writer"))
 	createTopic(ctx, t, client, "t", 3)
-	inTransaction(ctx, t, client, "t", kgo.TryCommit, "a")
+	inTransaction(ctx, t, client, "t", "a")
 
 	leader := leaderOf(ctx, t, client, "t")
 	require.NoError(t, k.Node(leader).Kill())
-	inTransaction(ctx, t, client, "t", kgo.TryCommit, "b")
+	inTransaction(ctx, t, client, "t", "b")
 	require.NotEqual(t, leader, leaderOf(ctx, t, client, "t"))
 	require.NoError(t, k.Start(ctx))
 	require.NoError(t, k.WaitInSync(ctx))

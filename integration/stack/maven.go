@@ -113,14 +113,10 @@ func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
 // download lets Maven fill a partial directory and renames it into place. The caller holds the lock.
 func (a artifact) download(ctx context.Context, dir string) error {
 	partial := dir + ".partial" // may exist: left by a process that died with the lock
-	if err := os.RemoveAll(partial); err != nil {
-		return err
-	}
 	defer os.RemoveAll(partial)
-	if err := os.MkdirAll(partial, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(partial, "pom.xml"), a.pom, 0o644); err != nil {
+	err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o755),
+		os.WriteFile(filepath.Join(partial, "pom.xml"), a.pom, 0o644))
+	if err != nil {
 		return err
 	}
 	mvn, err := find("mvn", "Maven")
@@ -128,15 +124,10 @@ func (a artifact) download(ctx context.Context, dir string) error {
 		return err
 	}
 	files := filepath.Join(partial, "files")
-	err = run(ctx, child.Command{
-		Name: "mvn",
-		Path: mvn,
-		// -C: a wrong checksum is an error, not a warning.
-		Args: append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...),
-		Dir:  partial,
-		Log:  filepath.Join(partial, "mvn.log"),
-	})
-	if err != nil {
+	// -C: a wrong checksum is an error, not a warning.
+	args := append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...)
+	log := filepath.Join(partial, "mvn.log")
+	if err := run(ctx, child.Command{Name: "mvn", Path: mvn, Args: args, Dir: partial, Log: log}); err != nil {
 		return err
 	}
 	return os.Rename(files, dir)

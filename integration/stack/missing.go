@@ -37,24 +37,22 @@ const (
 func Missing(ctx context.Context, needs ...Software) error {
 	var errs []error
 	for _, need := range needs {
+		var err error
 		switch need {
 		case NeedKafka:
-			errs = append(errs, missingKafka(ctx))
+			err = missingKafka(ctx)
 		case NeedMariaDB:
-			_, _, err := findMariaDB()
-			errs = append(errs, err)
+			_, _, err = findMariaDB()
 		case NeedMySQL:
-			_, err := findMySQL()
-			errs = append(errs, err)
+			_, err = findMySQL()
 		case NeedBrowser:
-			errs = append(errs, missingBrowser(ctx))
+			err = missingBrowser(ctx)
 		case NeedValgrind:
-			_, err := find("valgrind", "valgrind")
-			errs = append(errs, err)
+			_, err = find("valgrind", "valgrind")
 		case NeedRedis:
-			_, err := find("redis-server", "Redis")
-			errs = append(errs, err)
+			_, err = find("redis-server", "Redis")
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -143,23 +141,18 @@ func Require(t testing.TB, needs ...Software) {
 	t.Skipf("needs real servers: %v", err)
 }
 
-// Fetch downloads the parts of the software that come from Maven, unless they are in this machine's cache.
-func Fetch(ctx context.Context, log *slog.Logger, needs ...Software) error {
-	for _, need := range needs {
-		var a artifact
-		var err error
-		switch need {
-		case NeedKafka:
-			a, err = kafkaArtifact()
-		case NeedMySQL:
-			a, err = mysqlArtifact()
-		default:
-			continue // a package of the distribution
+// Fetch downloads Kafka and, if wanted, MySQL from Maven, unless they are in this machine's cache.
+func Fetch(ctx context.Context, log *slog.Logger, mysql bool) error {
+	artifacts := []func() (artifact, error){kafkaArtifact}
+	if mysql {
+		artifacts = append(artifacts, mysqlArtifact)
+	}
+	for _, of := range artifacts {
+		a, err := of()
+		if err == nil {
+			_, err = a.fetch(ctx, log)
 		}
 		if err != nil {
-			return err
-		}
-		if _, err := a.fetch(ctx, log); err != nil {
 			return err
 		}
 	}

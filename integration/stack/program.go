@@ -3,10 +3,12 @@ package stack
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -52,12 +54,10 @@ type ProgramOptions struct {
 	Path string
 	Args []string
 	Dir  string // working directory, also of the log file
-	// Account, unless nil, changes the account that the program runs under.
-	Account func(*syscall.SysProcAttr)
-	// Probe checks whether the program is ready; nil: it is ready once it runs.
-	Probe func(context.Context) error
-	// Log logs starts and ends. Default: none.
-	Log *slog.Logger
+
+	Account func(*syscall.SysProcAttr)  // changes the account that the program runs under; may be nil
+	Probe   func(context.Context) error // whether the program is ready; nil: it is ready once it runs
+	Log     *slog.Logger                // of starts and ends; default: none
 }
 
 func orSilent(log *slog.Logger) *slog.Logger { return cmp.Or(log, slog.New(slog.DiscardHandler)) }
@@ -68,11 +68,80 @@ func NewProgram(o ProgramOptions) *Server {
 		o.Probe = func(context.Context) error { return nil }
 	}
 	return &Server{
-		command: child.Command{
-			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir, Account: o.Account,
-			Log: filepath.Join(o.Dir, o.Name+".log"),
-		},
+		command: child.Command{Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir, Account: o.Account,
+			Log: filepath.Join(o.Dir, o.Name+".log")},
 		probe: o.Probe,
 		log:   orSilent(o.Log),
 	}
+}
+
+func run(ctx context.Context, c child.Command) error {
+	p, err := child.Start(c)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("%s was interrupted: %w", c.Name, context.Cause(ctx))
+	}
+	if err := p.Exit(); err != nil {
+		return fmt.Errorf("%s failed: %w\n%s", c.Name, err, child.Tail(c.Log))
+	}
+	return nil
+}
+
+// account is the unprivileged account of a server if this process runs as root: MariaDB and MySQL refuse to run as
+// root, because anyone who reaches their port may write files with their privileges.
+type account struct {
+	name     string
+	uid, gid uint32
+}
+
+// unprivileged returns the account for a database server, nil if this process has no privileges to drop.
+func unprivileged() (*account, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"mysql", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		a := &account{name: name}
+		if _, err := fmt.Sscan(u.Uid+" "+u.Gid, &a.uid, &a.gid); err != nil {
+			return nil, fmt.Errorf("account %s: %w", name, err)
+		}
+		return a, nil
+	}
+	return nil, errors.New("running as root, and this machine has neither an account mysql nor an account nobody for " +
+		"the database: run as another user")
+}
+
+func (a *account) runs(attributes *syscall.SysProcAttr) {
+	if a != nil {
+		attributes.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+}
+
+// own makes the account the owner of a directory, and checks that it can reach the directory.
+func (a *account) own(dir string) error {
+	if a == nil {
+		return nil
+	}
+	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("account %s cannot enter %s, which is to contain its data: set Dir (or TMPDIR)",
+				a.name, parent)
+		}
+		if parent == filepath.Dir(parent) {
+			break
+		}
+	}
+	return os.Chown(dir, int(a.uid), int(a.gid))
 }

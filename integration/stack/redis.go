@@ -3,7 +3,6 @@ package stack
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,11 +12,9 @@ import (
 // RedisOptions configure a Redis server. The zero value keeps everything in memory.
 type RedisOptions struct {
 	// Dir is where the server's directory is created; Close removes it. Default: the system's temporary directory.
-	Dir string
-	// AppendOnly writes every change to an append-only file, which is synced once per second.
-	AppendOnly bool
-	// Log logs starts and ends. Default: none.
-	Log *slog.Logger
+	Dir        string
+	AppendOnly bool         // writes every change to an append-only file, which is synced once per second
+	Log        *slog.Logger // of starts and ends; default: none
 }
 
 // Redis is one Redis server with its own data.
@@ -33,11 +30,7 @@ func StartRedis(ctx context.Context, o RedisOptions) (_ *Redis, err error) {
 	if r.dir, err = makeDir(o.Dir, "kudos-redis-"); err != nil {
 		return nil, fmt.Errorf("start redis: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.Close())
-		}
-	}()
+	defer CloseOnError(&err, r.Close)
 	if r.port, err = Reserve(); err != nil {
 		return nil, err
 	}
@@ -47,10 +40,8 @@ func StartRedis(ctx context.Context, o RedisOptions) (_ *Redis, err error) {
 	}
 	r.Server = NewProgram(ProgramOptions{
 		Name: "redis", Path: path, Dir: r.dir, Log: o.Log,
-		Args: []string{
-			"--port", fmt.Sprint(r.port.number), "--bind", "127.0.0.1", "--dir", r.dir,
-			"--save", "", "--appendonly", appendOnly, "--appendfsync", "everysec",
-		},
+		Args: []string{"--port", fmt.Sprint(r.port.number), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "",
+			"--appendonly", appendOnly, "--appendfsync", "everysec"},
 		Probe: r.answers,
 	})
 	return r, r.Start(ctx)
@@ -63,10 +54,9 @@ func (r *Redis) answers(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
+	deadline, _ := ctx.Deadline() // zero: none
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
 	}
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jmoiron/sqlx"
@@ -53,8 +54,7 @@ func (d *Database) Promote(ctx context.Context) error {
 }
 
 func (d *Database) replication(ctx context.Context, statements ...string) error {
-	err := d.session(ctx, func(c *sqlx.Conn) error { return executeAll(ctx, c, statements...) })
-	if err != nil {
+	if err := d.session(ctx, func(c *sqlx.Conn) error { return executeAll(ctx, c, statements...) }); err != nil {
 		return fmt.Errorf("%s: %w", d.command.Name, err)
 	}
 	return nil
@@ -108,38 +108,29 @@ func copyTable(ctx context.Context, from, to *sqlx.Conn, table string) error {
 	if _, err := to.ExecContext(ctx, create); err != nil {
 		return err
 	}
-	const rowsAtOnce = 200
-	var values []any
-	width := 0
-	flush := func() error {
-		if len(values) == 0 {
-			return nil
-		}
-		list := func(of string, n int) string { return strings.TrimSuffix(strings.Repeat(of+",", n), ",") }
-		places := list("("+list("?", width)+")", len(values)/width)
-		_, err := to.ExecContext(ctx, "INSERT INTO `"+table+"` VALUES "+places, values...)
-		values = values[:0]
-		return err
-	}
 	rows, err := from.QueryxContext(ctx, "SELECT * FROM `"+table+"`")
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
+	var all [][]any
 	for rows.Next() {
 		row, err := rows.SliceScan()
 		if err != nil {
 			return err
 		}
-		width, values = len(row), append(values, row...)
-		if len(values) < rowsAtOnce*width {
-			continue
-		}
-		if err := flush(); err != nil {
+		all = append(all, row)
+	}
+	const rowsAtOnce = 200
+	list := func(of string, n int) string { return strings.TrimSuffix(strings.Repeat(of+",", n), ",") }
+	for part := range slices.Chunk(all, rowsAtOnce) {
+		places := list("("+list("?", len(part[0]))+")", len(part))
+		_, err := to.ExecContext(ctx, "INSERT INTO `"+table+"` VALUES "+places, slices.Concat(part...)...)
+		if err != nil {
 			return err
 		}
 	}
-	return errors.Join(rows.Err(), flush())
+	return rows.Err()
 }
 
 func (d *Database) waitReplicating(ctx context.Context) error {

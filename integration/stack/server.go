@@ -21,8 +21,7 @@ const (
 
 	// startTimeout bounds a start: seconds, but three nodes on a machine busy with other tests took most of a minute.
 	startTimeout = 2 * time.Minute
-	// stopTimeout bounds how long a server may take to end after SIGTERM.
-	stopTimeout = time.Minute
+	stopTimeout  = time.Minute // for a server to end after SIGTERM
 )
 
 // Server is one server process, which can end and start again on the same data and ports. Safe for concurrent use.
@@ -67,9 +66,7 @@ func (s *Server) launch() (*child.Process, error) {
 func (s *Server) await(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no response for %v", startTimeout))
 	defer cancel()
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	for {
+	for tick := time.Tick(probeEvery); ; {
 		probing, done := context.WithTimeout(ctx, probeTimeout)
 		err := s.probe(probing)
 		done()
@@ -82,7 +79,7 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 			return nil
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-p.Done():
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not respond: %w; last error: %w\n%s",
@@ -126,9 +123,7 @@ func (s *Server) Stop() error {
 }
 
 // Pause freezes the server (SIGSTOP) and returns when it has stopped: its connections stay open without any response.
-func (s *Server) Pause() error {
-	return s.do("pause", freeze)
-}
+func (s *Server) Pause() error { return s.do("pause", freeze) }
 
 // Resume resumes a paused server (SIGCONT). It has no effect on a running one.
 func (s *Server) Resume() error {
@@ -236,6 +231,13 @@ func (s *single) Close() error {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return err
+}
+
+// CloseOnError is deferred by functions that start something: after an error, it closes what they have started so far.
+func CloseOnError(err *error, end func() error) {
+	if *err != nil {
+		*err = errors.Join(*err, end())
+	}
 }
 
 // makeDir creates a directory in parent (default: the system's), absolute since servers run in other directories.

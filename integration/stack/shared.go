@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // dropTimeout bounds dropping a test's database. A transaction that the test left open blocks it.
@@ -54,14 +57,8 @@ func databaseForTest(t testing.TB, need Software, start startDatabaseFunc, o Dat
 
 func own[S io.Closer](t testing.TB, server S, err error) S {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, server.Close(), "close") })
 	return server
 }
 
@@ -79,9 +76,7 @@ func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
 	p := NewProgram(o)
 	t.Cleanup(func() {
 		if p.Running() {
-			if err := p.Stop(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, p.Stop())
 		}
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", p, p.LogTail())
@@ -94,19 +89,12 @@ func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
 func ReserveForTest(t testing.TB) string {
 	t.Helper()
 	r, err := Reserve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Release(); err != nil {
-			t.Error(err)
-		}
-	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Release()) })
 	return r.Address()
 }
 
-// Shared is a set of servers, and the program, shared by all tests of a test binary. Each is started, or built, by the
-// first test that needs it:
+// Shared are servers, and the program, for all tests of a binary. The first test that needs one starts or builds it:
 //
 //	var servers = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 //
@@ -198,9 +186,7 @@ func (s *Shared) Close() error {
 func (s *Shared) Kudos(t testing.TB) string {
 	t.Helper()
 	path, err := s.kudos()
-	if err != nil {
-		t.Fatalf("build kudos: %v", err)
-	}
+	require.NoError(t, err, "build kudos")
 	return path
 }
 
@@ -213,15 +199,12 @@ func (s *Shared) Kafka(t testing.TB) *Kafka {
 	case k = <-s.idle:
 	default:
 		var err error
-		if k, err = StartKafka(t.Context(), s.kafkaOptions); err != nil {
-			t.Fatalf("shared kafka: %v", err)
-		}
+		k, err = StartKafka(t.Context(), s.kafkaOptions)
+		require.NoError(t, err, "shared kafka")
 		s.atEnd(k.Close)
 	}
 	t.Cleanup(func() { s.idle <- k })
-	if err := k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) }); err != nil {
-		t.Fatalf("shared kafka: %v", err)
-	}
+	require.NoError(t, k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) }), "shared kafka")
 	return k
 }
 
@@ -241,14 +224,10 @@ func (s *Shared) database(t testing.TB, need Software, start func() (*Database, 
 	t.Helper()
 	Require(t, need)
 	d, err := start()
-	if err == nil {
-		s.revival.Lock()
-		defer s.revival.Unlock()
-		err = d.revive(t.Context())
-	}
-	if err != nil {
-		t.Fatalf("shared database: %v", err)
-	}
+	require.NoError(t, err, "shared database")
+	s.revival.Lock()
+	defer s.revival.Unlock()
+	require.NoError(t, d.revive(t.Context()), "shared database")
 	return d
 }
 
@@ -256,18 +235,14 @@ func (s *Shared) database(t testing.TB, need Software, start func() (*Database, 
 func (d *Database) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", d.databases.Add(1))
-	if err := d.CreateDatabase(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.CreateDatabase(t.Context(), name))
 	t.Cleanup(func() {
 		if !d.Running() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 		defer cancel()
-		if err := d.DropDatabase(ctx, name); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
+		assert.NoError(t, d.DropDatabase(ctx, name), "clean up")
 	})
 	return d.DSN(name)
 }

@@ -83,7 +83,7 @@ func listTopicsEverywhere(ctx context.Context, client *kgo.Client) ([]string, er
 // WaitInSync returns once every partition has a leader and all its replicas are in sync; all nodes must run. A test
 // calls it between two failures, so that the second one does not destroy the last good replica.
 func (k *Kafka) WaitInSync(ctx context.Context) error {
-	err := k.waitNodes(ctx, nil, func(id int, m *kmsg.MetadataResponse) error {
+	return k.waitNodes(ctx, "replicas to be in sync", nil, func(id int, m *kmsg.MetadataResponse) error {
 		for _, t := range m.Topics {
 			for _, p := range t.Partitions {
 				if p.Leader < 0 || len(p.ISR) < len(p.Replicas) {
@@ -94,30 +94,24 @@ func (k *Kafka) WaitInSync(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("wait for kafka's replicas to be in sync: %w", err)
-	}
-	return nil
 }
 
 func (k *Kafka) waitComplete(ctx context.Context) error {
-	err := k.waitNodes(ctx, []kmsg.MetadataRequestTopic{}, func(id int, m *kmsg.MetadataResponse) error {
+	none := []kmsg.MetadataRequestTopic{}
+	return k.waitNodes(ctx, "nodes to find each other", none, func(id int, m *kmsg.MetadataResponse) error {
 		if len(m.Brokers) < len(k.nodes) {
 			return fmt.Errorf("node %d knows %d of %d brokers", id, len(m.Brokers), len(k.nodes))
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("wait for kafka's nodes to find each other: %w", err)
-	}
-	return nil
 }
 
 // waitNodes waits until check accepts what each node, asked individually, says about the topics.
 func (k *Kafka) waitNodes(
-	ctx context.Context, topics []kmsg.MetadataRequestTopic, check func(id int, m *kmsg.MetadataResponse) error,
+	ctx context.Context, what string, topics []kmsg.MetadataRequestTopic,
+	check func(id int, m *kmsg.MetadataResponse) error,
 ) error {
-	return eventually(ctx, clusterTimeout, func(ctx context.Context) error {
+	err := eventually(ctx, clusterTimeout, func(ctx context.Context) error {
 		for _, n := range k.nodes {
 			err := n.alone(func(self *kgo.Broker) error {
 				metadata, err := requestMetadata(ctx, self, topics)
@@ -132,16 +126,18 @@ func (k *Kafka) waitNodes(
 		}
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("wait for kafka's %s: %w", what, err)
+	}
+	return nil
 }
 
 // eventually retries until there is no error; after the timeout it returns the last one.
 func eventually(ctx context.Context, within time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
 	last := errors.New("not tried yet")
-	for {
+	for tick := time.Tick(probeEvery); ; {
 		err := try(ctx)
 		if err == nil {
 			return nil
@@ -150,7 +146,7 @@ func eventually(ctx context.Context, within time.Duration, try func(context.Cont
 			last = err // skip errors that the deadline itself caused
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return fmt.Errorf("%w; last error: %w", ctx.Err(), last)
 		}

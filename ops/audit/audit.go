@@ -47,20 +47,17 @@ type Options struct {
 }
 
 // DefaultOptions suit a machine with a few cores.
-func DefaultOptions() Options {
-	return Options{Limit: 20, TempDir: os.TempDir(), Parallel: 4}
-}
+func DefaultOptions() Options { return Options{Limit: 20, TempDir: os.TempDir(), Parallel: 4} }
 
 // Validate reports every invalid option.
-func (o Options) Validate() error {
-	var errs []error
+func (o Options) Validate() (err error) {
 	if o.Limit < 0 {
-		errs = append(errs, fmt.Errorf("limit is %d; it must not be negative", o.Limit))
+		err = errors.Join(err, fmt.Errorf("limit is %d; it must not be negative", o.Limit))
 	}
 	if o.Parallel < 1 {
-		errs = append(errs, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
+		err = errors.Join(err, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Run compares MySQL with the stream, without stopping or changing anything.
@@ -104,8 +101,7 @@ type part struct {
 }
 
 // Compare runs the comparison. The options must be valid. ctx bounds all of it; each single wait is bounded as well.
-func Compare(
-	ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger,
+func Compare(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger,
 ) (_ *Comparison, err error) {
 	began := time.Now()
 	c := &Comparison{opts: o, db: db, log: log, Report: newReport(o.Deep)}
@@ -124,10 +120,8 @@ func Compare(
 	}
 	r := c.Report
 	for _, p := range c.parts {
-		of := PartitionReport{
-			Partition: p.id, Shard: c.shardOf(p.id), Compared: p.placed,
-			NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq,
-		}
+		of := PartitionReport{Partition: p.id, Shard: c.shardOf(p.id), Compared: p.placed,
+			NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq}
 		if p.progress != nil {
 			of.StateSeq = p.progress.NextSeq
 		}
@@ -196,6 +190,7 @@ func (c *Comparison) lookUp(ctx context.Context) (err error) {
 
 // readStream writes what the stream says to the ledger, partition by partition.
 func (c *Comparison) readStream(ctx context.Context) error {
+	read := c.lastCounts
 	if c.opts.Deep {
 		phase := c.opts.Progress.Begin("reading the state table", "offsets", c.offsets(ctx, schema.TopicState, false))
 		err := c.eachPart(ctx, func(ctx context.Context, p *part) error { return c.recount(ctx, p, phase) })
@@ -203,9 +198,6 @@ func (c *Comparison) readStream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-	}
-	read := c.lastCounts
-	if c.opts.Deep {
 		read = c.laterDeltas
 	}
 	phase := c.opts.Progress.Begin("reading like-updates", "records", c.offsets(ctx, schema.TopicUpdates, c.opts.Deep))
@@ -252,8 +244,8 @@ func (c *Comparison) eachPart(ctx context.Context, do func(context.Context, *par
 	for _, p := range c.parts {
 		g.Go(func() error {
 			err := do(ctx, p)
-			var f finding
-			if !errors.As(err, &f) {
+			f, found := errors.AsType[finding](err)
+			if !found {
 				return err
 			}
 			c.mu.Lock()

@@ -35,8 +35,7 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for p := range int32(partitions) {
-		w.like(p, time.Now())
-		w.apply(p)
+		w.likeAndApply(p)
 		w.like(p, time.Now()) // not applied yet, so not a difference
 	}
 	for _, deep := range []bool{false, true} {
@@ -87,8 +86,7 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 			if !c.behind {
 				w.apply(0)
 			}
-			w.like(1, time.Now())
-			w.apply(1)
+			w.likeAndApply(1)
 			if c.known {
 				require.Equal(t, int64(2), w.requireEqual(false).Posts.Compared)
 			} else {
@@ -114,8 +112,8 @@ func TestCompactionLagIsReadFromTheTopic(t *testing.T) {
 func TestUpdatesThatWereDeletedAreUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.likeAndApply()
-	w.likeAndApply()
+	w.likeAndApply(0)
+	w.likeAndApply(0)
 	w.Set(schema.TopicUpdates, "cleanup.policy", "compact,delete")
 	require.NoError(t, w.Broker.DeleteRecords(schema.TopicUpdates, 0, 2))
 	w.requireUnknown("like-updates/0 starts at offset 2")
@@ -136,15 +134,14 @@ func TestPositionsThatDoNotFit(t *testing.T) {
 		"another offset": {"next_offset = 1",
 			"MySQL expects seq 2 at offset 1 of like-updates/0, but the next record there has seq 1",
 			"like-updates/0 offset 1 has seq 1 where MySQL expects 2"},
-		"past the end": {"next_offset = 5",
-			"MySQL is at offset 5 of like-updates/0, which ends at 4",
+		"past the end": {"next_offset = 5", "MySQL is at offset 5 of like-updates/0, which ends at 4",
 			"MySQL is at offset 5 of like-updates/0, which holds 0 to 4"},
 		"another topic": {"topic_id = '000000000000000000000000000000aa'", otherID, otherID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.likeAndApply()
+			w.likeAndApply(0)
 			w.like(0, time.Now())
 			w.db.MustExec("UPDATE applied_offset SET " + c.change + " WHERE partition_id = 0")
 			for deep, says := range map[bool]string{false: c.plain, true: c.deep} {
@@ -162,7 +159,7 @@ func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	post := postIn(0)
-	w.likeAndApply()
+	w.likeAndApply(0)
 	w.Write(devtest.CountsRecord(0, post, schema.Counts{Likes: 1, Dislikes: 9}))
 	r := w.audit(true)
 	require.Equal(t, []StateRow{{post, 0, CountsReport{1, 9}, CountsReport{1, 0}}}, r.State.Rows)
@@ -196,7 +193,7 @@ func TestUnknownRows(t *testing.T) {
 func TestSnapshotsAreTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.likeAndApply()
+	w.likeAndApply(0)
 	c := w.compare(w.options(false))
 	rows := func() (n int) {
 		for _, k := range []kind{mysqlCount, mysqlHour} {
@@ -214,7 +211,7 @@ func TestSnapshotsAreTakenAgain(t *testing.T) {
 func TestProgressIsOfAllThatIsRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.likeAndApply()
+	w.likeAndApply(0)
 	w.like(0, time.Now())
 	var out bytes.Buffer
 	o := w.options(true)
@@ -235,8 +232,7 @@ func TestAuditOfALaterLayout(t *testing.T) {
 	w := newWorld(t)
 	for p := range int32(partitions) {
 		w.parts[p].progress.Layouts = 1
-		w.like(p, time.Now())
-		w.apply(p)
+		w.likeAndApply(p)
 	}
 	w.requireEqual(false)
 	w.requireEqual(true)
@@ -259,10 +255,9 @@ func TestMySQLPositionBetweenRecordsOfAPost(t *testing.T) {
 			post := postIn(0)
 			var updates []*kgo.Record
 			for i, source := range c.sources {
-				updates = append(updates, devtest.UpdateRecord(0, post, schema.Update{
-					Seq: uint64(i), SourceOffset: source, Counts: schema.Counts{Likes: 3},
-					Deltas: []schema.Delta{{Minute: likedAt.Unix()/60 + int64(i), Likes: 1}},
-				}))
+				updates = append(updates, devtest.UpdateRecord(0, post, schema.Update{Seq: uint64(i),
+					SourceOffset: source, Counts: schema.Counts{Likes: 3},
+					Deltas: []schema.Delta{{Minute: likedAt.Unix()/60 + int64(i), Likes: 1}}}))
 			}
 			u := schema.ProgressUpdate(0, false)
 			u.Seq, u.SourceOffset = 3, c.sources[2]

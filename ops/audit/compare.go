@@ -42,10 +42,9 @@ func (c *Comparison) comparePosts() error {
 				return nil
 			}
 		}
-		s := &c.Report.Posts
-		s.Compared++
+		c.Report.Posts.Compared++
 		if pair, differ := pairOf(sums); differ {
-			s.found(PostRow{post, p.id, pair}, c.opts.Limit)
+			c.Report.Posts.found(PostRow{post, p.id, pair}, c.opts.Limit)
 		}
 		return nil
 	}, mysqlCount, streamCount, laterCount)
@@ -57,10 +56,9 @@ func (c *Comparison) compareHours() error {
 		if !c.parts[at.Partition].placed {
 			return nil
 		}
-		s := &c.Report.Hours
-		s.Compared++
+		c.Report.Hours.Compared++
 		if pair, differ := pairOf(sums); differ {
-			s.found(HourRow{at.hour(), at.Region.String(), at.Partition, pair}, c.opts.Limit)
+			c.Report.Hours.found(HourRow{at.hour(), at.Region.String(), at.Partition, pair}, c.opts.Limit)
 		}
 		return nil
 	}, mysqlHour, streamHour, laterHour)
@@ -136,8 +134,7 @@ func (c *Comparison) EachCount(each func(shard int32, d sql.CountDelta) error) e
 func (c *Comparison) EachHour(each func(partition int32, h sql.HourDelta) error) error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		at := decodeCell(suffix)
-		return each(at.Partition, sql.HourDelta{
-			Hour: at.Unix / 3600, Region: at.Region.String(), Likes: sums[0].Likes, Dislikes: sums[0].Dislikes,
-		})
+		return each(at.Partition, sql.HourDelta{Hour: at.Unix / 3600, Region: at.Region.String(),
+			Likes: sums[0].Likes, Dislikes: sums[0].Dislikes})
 	}, streamHour)
 }

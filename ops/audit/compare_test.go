@@ -20,10 +20,8 @@ func newComparison(t *testing.T) *Comparison {
 	db, err := sql.Open(o, devtest.Log())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	c := &Comparison{
-		Report: newReport(true), db: db, opts: Options{Deep: true, Limit: 20},
-		layout: schema.Layout{Partitions: partitions},
-	}
+	c := &Comparison{Report: newReport(true), db: db, opts: Options{Deep: true, Limit: 20},
+		layout: schema.Layout{Partitions: partitions}}
 	for id := range int32(partitions) {
 		c.parts = append(c.parts, &part{id: id, placed: true})
 	}

@@ -42,13 +42,11 @@ const ledgerCache, ledgerMemtable = 64 << 20, 32 << 20 // in bytes
 func openLedger(dir string) (*ledger, error) {
 	cache := pebble.NewCache(ledgerCache)
 	db, err := pebble.Open(dir, &pebble.Options{
-		Cache:                       cache,
-		DisableWAL:                  true, // a crash may lose it
-		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                ledgerMemtable,
-		MemTableStopWritesThreshold: 4,
-		Merger:                      &pebble.Merger{Name: "kudos.sum", Merge: newSum},
-		Logger:                      silent{},
+		DisableWAL:         true, // a crash may lose it
+		FormatMajorVersion: pebble.FormatNewest,
+		Cache:              cache, MemTableSize: ledgerMemtable, MemTableStopWritesThreshold: 4,
+		Merger: &pebble.Merger{Name: "kudos.sum", Merge: newSum},
+		Logger: silent{},
 	})
 	if err != nil {
 		cache.Unref()
@@ -64,10 +62,15 @@ func (l *ledger) close() error {
 }
 
 func (l *ledger) clear() error {
-	if err := l.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.NoSync); err != nil {
-		return fmt.Errorf("writing temporary files: %w", err)
+	return failed("writing", l.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.NoSync))
+}
+
+// failed describes an error of the ledger's files; nil stays nil.
+func failed(operation string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s temporary files: %w", operation, err)
 }
 
 // page buffers writes to the ledger. It is not safe for concurrent use.
@@ -79,13 +82,11 @@ type page struct {
 
 const pageBytes, pageAdds = 1 << 20, 100_000 // limits of the buffer
 
-func (l *ledger) newPage() *page {
-	return &page{b: l.db.NewBatch(), adds: map[string]schema.Counts{}}
-}
+func (l *ledger) newPage() *page { return &page{b: l.db.NewBatch(), adds: map[string]schema.Counts{}} }
 
 func (p *page) set(k kind, suffix []byte, partition int32, c schema.Counts) error {
 	if err := p.b.Set(p.keyOf(k, suffix, partition), appendSum(nil, c), nil); err != nil {
-		return fmt.Errorf("writing temporary files: %w", err)
+		return failed("writing", err)
 	}
 	if p.b.Len() < pageBytes {
 		return nil
@@ -114,12 +115,12 @@ func (p *page) keyOf(k kind, suffix []byte, partition int32) []byte {
 func (p *page) flush() error {
 	for key, c := range p.adds {
 		if err := p.b.Merge([]byte(key), appendSum(nil, c), nil); err != nil {
-			return fmt.Errorf("writing temporary files: %w", err)
+			return failed("writing", err)
 		}
 	}
 	clear(p.adds)
 	if err := p.b.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("writing temporary files: %w", err)
+		return failed("writing", err)
 	}
 	p.b.Reset()
 	return nil
@@ -133,7 +134,7 @@ func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kind
 	table := kinds[0].table
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
 	if err != nil {
-		return fmt.Errorf("reading temporary files: %w", err)
+		return failed("reading", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var suffix []byte
@@ -156,19 +157,16 @@ func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kind
 		if i := slices.Index(kinds, kind{table, side}); i >= 0 {
 			value, err := it.ValueAndErr()
 			if err != nil {
-				return fmt.Errorf("reading temporary files: %w", err)
+				return failed("reading", err)
 			}
 			c := decodeSum(value)
 			sums[i], any = sums[i].Plus(c), any || c != (schema.Counts{}) || side == mysqlCount.side
 		}
 	}
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("reading temporary files: %w", err)
+	if err := it.Error(); err != nil || !any {
+		return failed("reading", err)
 	}
-	if any {
-		return each(suffix, sums)
-	}
-	return nil
+	return each(suffix, sums)
 }
 
 // appendCount appends the suffix of a post's counts in a shard: one row in the shard of each of its partitions.
@@ -190,8 +188,6 @@ type cell struct {
 
 func (c cell) hour() time.Time { return time.Unix(c.Unix, 0).UTC() }
 
-const cellSize = 4 + 8 + len(schema.Region{})
-
 func appendCell(b []byte, c cell) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Partition))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Unix)^1<<63) // sorts negative values first
@@ -199,14 +195,9 @@ func appendCell(b []byte, c cell) []byte {
 }
 
 func decodeCell(b []byte) cell {
-	return cell{
-		Partition: int32(binary.BigEndian.Uint32(b)),
-		Unix:      int64(binary.BigEndian.Uint64(b[4:]) ^ 1<<63),
-		Region:    schema.Region(b[12:cellSize]),
-	}
+	unix := int64(binary.BigEndian.Uint64(b[4:]) ^ 1<<63)
+	return cell{int32(binary.BigEndian.Uint32(b)), unix, schema.Region(b[12:])}
 }
-
-const sumSize = 16
 
 func appendSum(b []byte, c schema.Counts) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Likes))
@@ -226,7 +217,7 @@ func newSum(_, value []byte) (pebble.ValueMerger, error) {
 }
 
 func (s *sum) MergeNewer(value []byte) error {
-	if len(value) != sumSize {
+	if len(value) != 2*8 {
 		return fmt.Errorf("invalid sum of %d bytes", len(value))
 	}
 	s.c = s.c.Plus(decodeSum(value))

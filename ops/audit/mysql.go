@@ -12,14 +12,9 @@ import (
 	"kudos/sql"
 )
 
-const (
-	snapshotRetries = 5
-	snapshotBackoff = 200 * time.Millisecond
-)
-
 // copyMySQL copies MySQL's rows to the ledger, from one snapshot per shard, each held only while it is copied.
 func (c *Comparison) copyMySQL(ctx context.Context) error {
-	backoff := retry.WithMaxRetries(snapshotRetries, retry.NewExponential(snapshotBackoff))
+	backoff := retry.WithMaxRetries(5, retry.NewExponential(200*time.Millisecond))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
 		err := c.copySnapshots(ctx)
 		if sql.IsTransient(err) {
@@ -114,10 +109,8 @@ func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) e
 
 // stray reports a row of a partition that belongs to another shard.
 func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
-	c.Report.Strays.found(StrayRow{
-		Table: table, Row: row, Partition: partition,
-		Shard: store.Shard().Index, Belongs: c.shardOf(partition), MySQL: CountsReport(counts),
-	}, c.opts.Limit)
+	c.Report.Strays.found(StrayRow{Table: table, Row: row, Partition: partition, Shard: store.Shard().Index,
+		Belongs: c.shardOf(partition), MySQL: CountsReport(counts)}, c.opts.Limit)
 }
 
 // place sets the position of each partition of a shard. counted says whether the shard has any counts.
@@ -126,26 +119,21 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 	for _, row := range rows {
 		switch {
 		case row.Topic != c.Source.Topic:
-			c.problem("applied_offset has a row of an unknown topic: %s, partition %d",
-				row.Topic, row.Partition)
-			continue
+			c.problem("applied_offset has a row of an unknown topic: %s, partition %d", row.Topic, row.Partition)
 		case row.Partition < 0 || int(row.Partition) >= len(c.parts):
 			c.problem("applied_offset has a row of partition %d, but like-updates has %d partitions",
 				row.Partition, len(c.parts))
-			continue
 		case !store.Shard().Has(row.Partition):
 			c.problem("applied_offset at %s has a row of partition %d, which belongs to %s",
 				store, row.Partition, c.db.Of(row.Partition).Shard())
-			continue
+		default:
+			has[row.Partition] = true
+			p, err := c.parts[row.Partition], row.Of(c.Source)
+			p.applied, p.placed = row.Position, err == nil
+			if err != nil {
+				c.problem("partition %d: %v", row.Partition, err)
+			}
 		}
-		has[row.Partition] = true
-		p := c.parts[row.Partition]
-		p.applied = row.Position
-		if err := row.Of(c.Source); err != nil {
-			c.problem("partition %d: %v", row.Partition, err)
-			continue
-		}
-		p.placed = true
 	}
 	for _, p := range c.parts {
 		switch {

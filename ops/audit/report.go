@@ -26,11 +26,9 @@ type Report struct {
 
 // newReport sets empty lists, which would otherwise be null in JSON.
 func newReport(deep bool) *Report {
-	return &Report{
-		Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
+	return &Report{Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
 		Posts: Section[PostRow]{Rows: []PostRow{}}, Hours: Section[HourRow]{Rows: []HourRow{}},
-		State: Section[StateRow]{Rows: []StateRow{}}, Strays: Section[StrayRow]{Rows: []StrayRow{}},
-	}
+		State: Section[StateRow]{Rows: []StateRow{}}, Strays: Section[StrayRow]{Rows: []StrayRow{}}}
 }
 
 // Section is one kind of rows: how many were compared, how many differ, and the first of those.

@@ -30,15 +30,11 @@ type Table struct {
 	stores    *store.Set
 }
 
-const (
-	tableCacheBytes  = 8 << 20  // block cache of a copy, which is read once and in order
-	tableBufferBytes = 16 << 20 // write buffer of a copy
-)
+const tableCacheBytes, tableBufferBytes = 8 << 20, 16 << 20 // a copy's block cache and write buffer: it is read once
 
 // NewTable creates an empty copy in a directory below dir. Close removes it.
-func NewTable(dir string, partition int32, log *slog.Logger) (*Table, error) {
+func NewTable(dir string, partition int32, log *slog.Logger) (_ *Table, err error) {
 	t := &Table{partition: partition}
-	var err error
 	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
 		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
@@ -53,8 +49,7 @@ func NewTable(dir string, partition int32, log *slog.Logger) (*Table, error) {
 }
 
 // Close removes the copy.
-func (t *Table) Close() error {
-	var err error
+func (t *Table) Close() (err error) {
 	if t.Store != nil {
 		err = t.Store.Close()
 	}
@@ -192,9 +187,8 @@ func (c Cells) Sum() (sum schema.Counts) {
 func (c Cells) Deltas(sign int64) []schema.Delta {
 	deltas := make([]schema.Delta, 0, len(c))
 	for at, n := range c {
-		deltas = append(deltas, schema.Delta{
-			Region: at.region, Minute: at.minute, Likes: sign * n.Likes, Dislikes: sign * n.Dislikes,
-		})
+		deltas = append(deltas, schema.Delta{Region: at.region, Minute: at.minute,
+			Likes: sign * n.Likes, Dislikes: sign * n.Dislikes})
 	}
 	slices.SortFunc(deltas, func(a, b schema.Delta) int {
 		return cmp.Or(cmp.Compare(a.Minute, b.Minute), slices.Compare(a.Region[:], b.Region[:]))
@@ -257,16 +251,14 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 }
 
 func (c *Comparison) checkPost(p *part, post Post) {
-	owners := c.layout.PartitionsOf(post.ID)
+	if owners := c.layout.PartitionsOf(post.ID); !slices.Contains(owners, p.id) {
+		c.problem("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, owners[0])
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
 	if post.Stored != post.Counted {
 		row := StateRow{post.ID, p.id, CountsReport(post.Stored), CountsReport(post.Counted)}
 		c.Report.State.found(row, c.opts.Limit)
-	}
-	if !slices.Contains(owners, p.id) {
-		c.Report.Problems = append(c.Report.Problems,
-			fmt.Sprintf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, owners[0]))
 	}
 }

@@ -227,8 +227,7 @@ func (c *Comparison) checkBefore(ctx context.Context, p *part, start int64) erro
 		return err
 	}
 	if at.NextOffset > p.applied.NextOffset {
-		return problemf("MySQL is at offset %d of %s/%d, "+
-			"before the update with seq %d that it records as applied",
+		return problemf("MySQL is at offset %d of %s/%d, before the update with seq %d that it records as applied",
 			p.applied.NextOffset, schema.TopicUpdates, p.id, p.applied.NextSeq-1)
 	}
 	return nil
@@ -253,14 +252,12 @@ func Locate(ctx context.Context, cl *kgo.Client, partition int32, seq uint64) (s
 		if from == start {
 			return sql.Position{}, fmt.Errorf("%s/%d has no update with seq %d, "+
 				"which the state table counts as published: like-updates has lost it; "+
-				"stop the processors and run `kudos rebuild --updates`",
-				schema.TopicUpdates, partition, seq-1)
+				"stop the processors and run `kudos rebuild --updates`", schema.TopicUpdates, partition, seq-1)
 		}
 	}
 }
 
-func locateFrom(
-	ctx context.Context, cl *kgo.Client, partition int32, from int64, seq uint64,
+func locateFrom(ctx context.Context, cl *kgo.Client, partition int32, from int64, seq uint64,
 ) (at sql.Position, found bool, err error) {
 	began := time.Now()
 	before, first := false, true

@@ -86,10 +86,8 @@ func (w *world) like(partition int32, at time.Time) {
 	p.likes++
 	p.progress.NextOffset++
 	counts := schema.Counts{Likes: p.likes}
-	like := schema.Update{
-		Seq: p.progress.NextSeq, SourceOffset: p.progress.NextOffset, Counts: counts,
-		Deltas: []schema.Delta{{Region: us, Minute: likedAt.Unix() / 60, Likes: 1}},
-	}
+	like := schema.Update{Seq: p.progress.NextSeq, SourceOffset: p.progress.NextOffset, Counts: counts,
+		Deltas: []schema.Delta{{Region: us, Minute: likedAt.Unix() / 60, Likes: 1}}}
 	end := schema.ProgressUpdate(p.progress.Layouts, false)
 	end.Seq, end.SourceOffset = like.Seq+1, like.SourceOffset
 	p.progress.NextSeq += 2
@@ -108,10 +106,10 @@ func (w *world) like(partition int32, at time.Time) {
 	})
 }
 
-// likeAndApply also applies a like of partition 0 to MySQL.
-func (w *world) likeAndApply() {
-	w.like(0, time.Now())
-	w.apply(0)
+// likeAndApply also applies the like to MySQL.
+func (w *world) likeAndApply(partition int32) {
+	w.like(partition, time.Now())
+	w.apply(partition)
 }
 
 // likeLater publishes a like once a consumer reads at the end of a topic's partition 0; wait returns when it is done.

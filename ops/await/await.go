@@ -11,14 +11,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-const (
-	timeout = time.Minute
-	pause   = 20 * time.Millisecond
-)
-
 // Until polls condition until it is true or fails, for at most 1 min.
 func Until(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		if ok, err := condition(ctx); ok || err != nil {
@@ -27,7 +22,7 @@ func Until(ctx context.Context, what string, condition func(context.Context) (bo
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s: %w; run this again", what, ctx.Err())
-		case <-time.After(pause):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

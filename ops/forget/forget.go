@@ -61,11 +61,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-const (
-	// maxRounds bounds how often reactions are withdrawn that arrived during the previous round.
-	maxRounds = 5
-	parallel  = 4 // partitions that are read concurrently
-)
+const maxRounds = 5 // bounds how often reactions are withdrawn that arrived during the previous round
+const parallel = 4  // partitions that are read concurrently
 
 // Reactions are likes and dislikes.
 type Reactions struct {
@@ -282,10 +279,8 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 // withdrawal is the event that withdraws a reaction. It is later than the reaction, whose time may be ahead of this
 // machine's clock. It has no region, which the remaining record does not need.
 func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
-	return schema.Event{
-		PostID: key.post, UserID: key.user, Action: schema.Unlike,
-		TimeMs: max(nowMs, reactionMs+1), Region: schema.UnknownRegion,
-	}
+	return schema.Event{PostID: key.post, UserID: key.user, Action: schema.Unlike,
+		TimeMs: max(nowMs, reactionMs+1), Region: schema.UnknownRegion}
 }
 
 var errPatience = errors.New("the wait timed out")

@@ -121,8 +121,7 @@ func TestWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	p := schema.Pair{Reaction: schema.Liked, TimeMs: ahead, Offset: 1000, Region: schema.Region{'D', 'E'}}
 	w.Write(devtest.PairRecord(schema.PartitionFor(7, testPartitions), 7, 1, p))
 	w.fold()
-	r := w.mustRun(options(Post, 7))
-	require.Equal(t, Reactions{Likes: 1}, r.Withdrawn)
+	require.Equal(t, Reactions{Likes: 1}, w.mustRun(options(Post, 7)).Withdrawn)
 	require.Empty(t, standing(w.reactions()))
 }
 

@@ -57,8 +57,7 @@ func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
 }
 
 // read continues reading the state table until enough returns true; read is the number of offsets read.
-func (p *part) read(
-	ctx context.Context, cl *kgo.Client, enough func(c kafka.LogChunk, read int64) (bool, error),
+func (p *part) read(ctx context.Context, cl *kgo.Client, enough func(c kafka.LogChunk, read int64) (bool, error),
 ) error {
 	return kafka.ReadLog(ctx, cl, schema.TopicState, p.number, p.next, func(c kafka.LogChunk) (more bool, err error) {
 		for _, rec := range c.Records {
@@ -106,8 +105,7 @@ func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) e
 			p.number, schema.TopicState, schema.TopicLikes)
 	case p.progress.UserBuckets != buckets:
 		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets is %q: "+
-			"use the same setting as the processors",
-			p.number, schema.TopicState, p.progress.UserBuckets, buckets)
+			"use the same setting as the processors", p.number, schema.TopicState, p.progress.UserBuckets, buckets)
 	}
 	return nil
 }

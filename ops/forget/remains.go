@@ -52,8 +52,7 @@ func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 			`"kudos ranker exclude ` + strings.Trim(fmt.Sprint(f.opts.IDs), "[]") + `"`
 	}
 	return []Remain{
-		{schema.TopicState, stays, pairs > 0, &pairs,
-			"indefinitely, so that a late event cannot restore a like"},
+		{schema.TopicState, stays, pairs > 0, &pairs, "indefinitely, so that a late event cannot restore a like"},
 		{schema.TopicLikes, "the events themselves, including the withdrawals", true, nil, likesKept},
 		{schema.TopicDLT, "invalid events that contain one of the ids, as far as they can be decoded",
 			letters > 0, &letters, dltKept},

@@ -15,10 +15,7 @@ import (
 	"kudos/schema"
 )
 
-const (
-	testPartitions = 4
-	patience       = 20 * time.Second
-)
+const testPartitions, patience = 4, 20 * time.Second
 
 // world is a broker with the topics, and a stand-in for the processors.
 type world struct {
@@ -37,18 +34,14 @@ func newWorld(t *testing.T, buckets schema.UserBuckets) *world {
 }
 
 func (w *world) progress(partition int32, next int64) *kgo.Record {
-	return devtest.ProgressRecord(partition, schema.Progress{
-		NextOffset: next, LeaderEpoch: -1, SourceID: w.Broker.TopicInfo(schema.TopicLikes).TopicID,
-		Partitions: testPartitions, UserBuckets: w.buckets,
-	})
+	return devtest.ProgressRecord(partition, schema.Progress{NextOffset: next, LeaderEpoch: -1,
+		SourceID: w.Broker.TopicInfo(schema.TopicLikes).TopicID, Partitions: testPartitions, UserBuckets: w.buckets})
 }
 
 func eventRecord(post, user uint64, action schema.Action, timeMs int64) *kgo.Record {
 	e := schema.Event{PostID: post, UserID: user, Action: action, TimeMs: timeMs, Region: schema.Region{'D', 'E'}}
-	return &kgo.Record{
-		Topic: schema.TopicLikes, Partition: schema.PartitionFor(post, testPartitions),
-		Key: schema.AppendPostKey(nil, post), Value: schema.AppendEvent(nil, &e),
-	}
+	return &kgo.Record{Topic: schema.TopicLikes, Partition: schema.PartitionFor(post, testPartitions),
+		Key: schema.AppendPostKey(nil, post), Value: schema.AppendEvent(nil, &e)}
 }
 
 func (w *world) records(topic string) (records []*kgo.Record) {

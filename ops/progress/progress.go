@@ -18,10 +18,7 @@ type Printer struct {
 	Terminal bool      // Out is a terminal
 }
 
-const (
-	barInterval  = 100 * time.Millisecond
-	lineInterval = 5 * time.Second
-)
+const barInterval, lineInterval = 100 * time.Millisecond, 5 * time.Second
 
 // Phase counts the work done in one phase. It is safe for concurrent use. The zero Phase shows nothing.
 type Phase struct {
@@ -71,8 +68,7 @@ func (p Printer) Begin(what, unit string, total int64) *Phase {
 	return phase
 }
 
-func (p Printer) lines(
-	phase *Phase, what, unit string, total int64, began time.Time,
+func (p Printer) lines(phase *Phase, what, unit string, total int64, began time.Time,
 ) (show, end func(), interval time.Duration) {
 	line := func(suffix string) {
 		_, _ = fmt.Fprintf(p.Out, "%s: %s: %d %s%s\n", p.Name, what, phase.done.Load(), unit, suffix)
@@ -93,14 +89,9 @@ func (p Printer) bar(phase *Phase, what, unit string, total int64) (show, end fu
 		total = -1
 	}
 	bar := progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(p.Out),
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(),
-		progressbar.OptionSetItsString(unit),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(barInterval/2),
-		progressbar.OptionSetPredictTime(total > 0),
+		progressbar.OptionSetWriter(p.Out), progressbar.OptionSetDescription(what), progressbar.OptionSetWidth(30),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit),
+		progressbar.OptionThrottle(barInterval/2), progressbar.OptionSetPredictTime(total > 0),
 		progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine
 	)
 	show = func() {

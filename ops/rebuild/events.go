@@ -109,11 +109,9 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 	if err != nil {
 		return err
 	}
-	w.progress = schema.Progress{
-		NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
+	w.progress = schema.Progress{NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
 		Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
-		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID,
-	}
+		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
 		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh, dir); err != nil {
 			return err
@@ -159,11 +157,7 @@ func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, d
 	}
 	different := 0
 	err = fresh.EachPost(nil, func(post audit.Post) error {
-		have := schema.Counts{}
-		there, err := last.Find(schema.AppendCountsKey(nil, post.ID), func(value []byte) (err error) {
-			have, err = schema.DecodeCounts(value)
-			return err
-		})
+		have, there, err := table.ReadCounts(last.Store, post.ID)
 		if err == nil && have != post.Counted && (whole || there) {
 			different++
 		}
@@ -192,8 +186,7 @@ func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, d
 }
 
 // readLast copies each post's last counts in like-updates into a table. whole means that the log still has its start.
-func (b *rebuild) readLast(
-	ctx context.Context, partition int32, into *audit.Table,
+func (b *rebuild) readLast(ctx context.Context, partition int32, into *audit.Table,
 ) (seq uint64, source int64, whole bool, err error) {
 	next, end, err := kafka.Bounds(ctx, b.cl, schema.TopicUpdates, partition)
 	if err != nil {

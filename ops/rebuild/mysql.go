@@ -68,8 +68,8 @@ func (b *rebuild) question() string {
 }
 
 // positions locates the position of each partition's state table in like-updates, and rejects one that does not match.
-func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
-	positions := make([]sql.Position, c.Source.Partitions)
+func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) (positions []sql.Position, err error) {
+	positions = make([]sql.Position, c.Source.Partitions)
 	for partition := range c.Source.Partitions {
 		p := c.State(partition)
 		switch {
@@ -89,7 +89,6 @@ func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 			return nil, fmt.Errorf("the state table of partition %d belongs to a like-updates topic "+
 				"that is not the current one; stop the processors and run `kudos rebuild --updates`", partition)
 		}
-		var err error
 		if positions[partition], err = audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
 			return nil, err
 		}
@@ -98,8 +97,7 @@ func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 }
 
 // replace fills the shadow tables of a shard and swaps them in.
-func (b *rebuild) replace(
-	ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position,
+func (b *rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position,
 ) (err error) {
 	shadow, err := sql.NewShadow(ctx, shard, b.log)
 	if err != nil {

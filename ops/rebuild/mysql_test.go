@@ -84,8 +84,7 @@ func TestUpdatesRecreatedWhileMySQLIsRebuilt(t *testing.T) {
 	w, db := newCounted(t)
 	w.asked = w.recreateUpdates
 	result, err := w.run(MySQL)
-	require.ErrorContains(t, err,
-		"like-updates was deleted and recreated meanwhile; nothing was changed in MySQL")
+	require.ErrorContains(t, err, "like-updates was deleted and recreated meanwhile; nothing was changed in MySQL")
 	require.False(t, result.Swapped)
 	require.Equal(t, int64(77), likesIn(t, db))
 }

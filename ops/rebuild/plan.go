@@ -37,7 +37,7 @@ func (j job) String() string {
 }
 
 // plan compares the current state with the goal, and changes nothing.
-func (b *rebuild) plan(ctx context.Context) ([]job, error) {
+func (b *rebuild) plan(ctx context.Context) (jobs []job, err error) {
 	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
 		if have := b.topics.ByName[name].Partitions; have != b.partitions() {
 			return nil, fmt.Errorf("topic %s has %d partitions, %s has %d; "+
@@ -45,11 +45,10 @@ func (b *rebuild) plan(ctx context.Context) ([]job, error) {
 				name, have, schema.TopicUpdates, b.partitions(), schema.TopicUpdates, have)
 		}
 	}
-	jobs := make([]job, b.partitions())
+	jobs = make([]job, b.partitions())
 	for partition := range b.partitions() {
 		j := &jobs[partition]
 		j.partition, j.events = partition, b.opts.Depth == Events
-		var err error
 		if j.empty, err = table.IsEmpty(ctx, b.cl, schema.TopicUpdates, partition); err != nil {
 			return nil, err
 		}
@@ -116,9 +115,7 @@ func (b *rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partit
 	return err
 }
 
-func disagree(d *table.Disagreement) error {
-	return fmt.Errorf("%s; to fix this: %s", d.Why, d.Action)
-}
+func disagree(d *table.Disagreement) error { return fmt.Errorf("%s; to fix this: %s", d.Why, d.Action) }
 
 func (b *rebuild) do(ctx context.Context, j job) (err error) {
 	w, err := b.begin(ctx, j.partition)

@@ -106,8 +106,7 @@ type rebuild struct {
 }
 
 // Run runs a rebuild. The options must be valid. It may be stopped by ctx at any point, and run again.
-func Run(
-	ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
+func Run(ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
 ) (*Result, error) {
 	b := &rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log, began: time.Now()}
 	if err := b.connect(ctx); err != nil {
@@ -131,11 +130,10 @@ func (b *rebuild) connect(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *rebuild) run(ctx context.Context) error {
+func (b *rebuild) run(ctx context.Context) (err error) {
 	if b.opts.Depth != MySQL {
 		// A processor that starts later fences the transaction in flight, so only the rebuild fails.
-		err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply)
-		if err != nil {
+		if err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 			return err
 		}
 	}
@@ -146,12 +144,11 @@ func (b *rebuild) run(ctx context.Context) error {
 	case Offsets:
 		return b.commitOffsets(ctx)
 	case Updates, Events:
-		var err error
 		if agreed, err = b.rebuildKafka(ctx); err != nil || !agreed {
 			return err
 		}
 	}
-	err := b.rebuildMySQL(ctx, agreed)
+	err = b.rebuildMySQL(ctx, agreed)
 	b.result.Seconds = time.Since(b.began).Seconds()
 	return err
 }

@@ -130,8 +130,7 @@ func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err er
 }
 
 // findGone returns which of the next events are gone from likes, if any, and where to continue.
-func (b *rebuild) findGone(
-	ctx context.Context, partition int32, p *schema.Progress,
+func (b *rebuild) findGone(ctx context.Context, partition int32, p *schema.Progress,
 ) (next int64, why string, err error) {
 	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
 	if err != nil {

@@ -36,8 +36,7 @@ func TestDataLossIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newStanding(t, c.standing, c.damage)
-			l, err := w.rebuild(Loss).findLoss(t.Context(), damaged)
+			l, err := newStanding(t, c.standing, c.damage).rebuild(Loss).findLoss(t.Context(), damaged)
 			require.NoError(t, err)
 			if c.why == "" {
 				require.Empty(t, l.why)

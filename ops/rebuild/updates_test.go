@@ -33,8 +33,7 @@ func TestReplayStopsAtTheFoldedOffset(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newStanding(t, c.standing, nothing)
-			jobs, err := w.rebuild(Events).plan(t.Context())
+			jobs, err := newStanding(t, c.standing, nothing).rebuild(Events).plan(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []job{
 				{partition: 0, empty: true, events: true},
@@ -56,8 +55,7 @@ func TestRebuildsEverythingFromEvents(t *testing.T) {
 			t.Parallel()
 			w := newStanding(t, s, nothing)
 			db := w.startDatabase()
-			result := w.mustRun(Events)
-			require.True(t, result.Swapped)
+			require.True(t, w.mustRun(Events).Swapped)
 			require.Equal(t, int64(7), likesIn(t, db), "3 of 10 events are still to be folded")
 			require.Equal(t, int64(7), w.progress().NextOffset)
 			require.Equal(t, int32(0), w.progress().LeaderEpoch)
@@ -96,17 +94,14 @@ func TestEachDifference(t *testing.T) {
 		changes = append(changes, change{string(key), string(value)})
 		return nil
 	}))
-	require.Equal(t, []change{
-		{counts(1), "deleted"}, {counts(2), "fresh alone"}, {counts(4), "another"}, {counts(5), "fresh alone"},
-		{counts(9), "deleted"},
-	}, changes)
+	require.Equal(t, []change{{counts(1), "deleted"}, {counts(2), "fresh alone"}, {counts(4), "another"},
+		{counts(5), "fresh alone"}, {counts(9), "deleted"}}, changes)
 }
 
 // reaction is the state-table record of a user's reaction in a given minute.
 func reaction(post, user uint64, reaction schema.Reaction, minute int64) *kgo.Record {
 	at := time.Unix(minute*60, 0).UnixMilli()
-	pair := schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: us}
-	return devtest.PairRecord(damaged, post, user, pair)
+	return devtest.PairRecord(damaged, post, user, schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: us})
 }
 
 // TestRebuildsUpdatesFromReactions: each delta is the sum of its cell's pairs, and wrong stored counts are corrected.
@@ -124,8 +119,7 @@ func TestRebuildsUpdatesFromReactions(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			other := postAfter(thePost)
-			w.Write(
-				reaction(thePost, 1, schema.Liked, 100), reaction(thePost, 2, schema.Liked, 100),
+			w.Write(reaction(thePost, 1, schema.Liked, 100), reaction(thePost, 2, schema.Liked, 100),
 				reaction(thePost, 3, schema.Liked, 101), reaction(thePost, 7, schema.Disliked, 100),
 				reaction(thePost, 8, schema.Disliked, 100), reaction(thePost, 9, schema.NoReaction, 100),
 				reaction(other, 1, schema.Liked, 99), devtest.CountsRecord(damaged, thePost, c.stored),
@@ -170,6 +164,5 @@ func TestUpdatesOfAPostWithManyCells(t *testing.T) {
 	updates := w.updates()
 	require.Len(t, updates, 3, "including the progress record")
 	require.Len(t, updates[0].Deltas, schema.MaxDeltas)
-	last := schema.Delta{Region: us, Minute: cells - 1, Likes: 1}
-	require.Equal(t, []schema.Delta{last}, updates[1].Deltas)
+	require.Equal(t, []schema.Delta{{Region: us, Minute: cells - 1, Likes: 1}}, updates[1].Deltas)
 }

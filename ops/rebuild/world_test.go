@@ -249,9 +249,7 @@ func loseElsewhere(before int64) damage {
 // numbered sets the next sequence number in the state table; in like-updates it is 1 if there is an update.
 func numbered(seq uint64) damage { return changed(func(p *schema.Progress) { p.NextSeq = seq }) }
 
-func changed(change func(*schema.Progress)) damage {
-	return func(w *world) { w.setProgress(change) }
-}
+func changed(change func(*schema.Progress)) damage { return func(w *world) { w.setProgress(change) } }
 
 var (
 	ofAnotherCluster = changed(func(p *schema.Progress) { p.ClusterID = "another" })

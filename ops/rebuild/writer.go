@@ -38,10 +38,8 @@ type writer struct {
 // begin fences a partition. This comes before anything of it is read, so that nothing else writes there from then on.
 func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	id, timeout := schema.FoldTransactionalID(partition), b.opts.TransactionTimeout
-	cl, err := b.kafka.NewFencingClient(ctx, b.log, id,
-		kgo.TransactionTimeout(timeout),
-		kgo.RecordDeliveryTimeout(b.kafka.RequestTimeout),
-		kgo.ProducerLinger(5*time.Millisecond))
+	cl, err := b.kafka.NewFencingClient(ctx, b.log, id, kgo.TransactionTimeout(timeout),
+		kgo.RecordDeliveryTimeout(b.kafka.RequestTimeout), kgo.ProducerLinger(5*time.Millisecond))
 	if err == nil {
 		if err = cl.BeginTransaction(); err != nil {
 			cl.Close()
@@ -66,7 +64,7 @@ func (w *writer) add(ctx context.Context, topic string, key, value []byte) error
 	w.last[topic] = rec
 	w.cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
 		if err != nil {
-			first := err
+			first := err // a copy: with the address of err, each call would allocate
 			w.failed.CompareAndSwap(nil, &first)
 		}
 	})
@@ -165,9 +163,8 @@ func (w *writer) commit(ctx context.Context) error {
 	if err := w.failure(); err != nil {
 		return err
 	}
-	likes := kafka.LogPartition{
-		Topic: schema.TopicLikes, TopicID: w.b.topics.ByName[schema.TopicLikes].ID, Partition: w.partition,
-	}
+	topicID := w.b.topics.ByName[schema.TopicLikes].ID
+	likes := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: topicID, Partition: w.partition}
 	id, member := schema.FoldTransactionalID(w.partition), kafka.NoMember(schema.GroupFold)
 	next := kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
 	if err := kafka.AddOffset(ctx, w.cl, id, member, likes, next); err != nil {

@@ -85,8 +85,7 @@ func (r *repartition) addProgress(ctx context.Context) error {
 		if int(partition) < len(r.progress) && r.progress[partition] != nil {
 			return nil
 		}
-		err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, r.layout, r.layouts, r.log)
-		if err != nil {
+		if err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, r.layout, r.layouts, r.log); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("the first record of partition %d to become visible", partition)

@@ -122,7 +122,7 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	if len(post.to) == 0 {
 		return nil
 	}
-	had, recorded, err := m.tables.counts(from, post.id)
+	had, recorded, err := table.ReadCounts(m.tables.list[from], post.id)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	}
 	for _, to := range slices.Sorted(maps.Keys(post.to)) {
 		cells := post.to[to]
-		there, _, err := m.tables.counts(to, post.id)
+		there, _, err := table.ReadCounts(m.tables.list[to], post.id)
 		if err != nil {
 			return err
 		}
@@ -219,10 +219,7 @@ type tables struct {
 	list   []*store.Store
 }
 
-const (
-	copyCacheBytes    = 64 << 20 // for all partitions
-	copyMemtableBytes = 4 << 20  // for each
-)
+const copyCacheBytes, copyMemtableBytes = 64 << 20, 4 << 20 // the cache is for all partitions, a memtable for each
 
 // openTables copies the state table as committed now.
 func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tables, err error) {
@@ -262,15 +259,6 @@ func (t *tables) close() error {
 		errs = append(errs, os.RemoveAll(t.dir))
 	}
 	return errors.Join(errs...)
-}
-
-// counts returns the counts of a post in a partition; found reports whether it has a record of them.
-func (t *tables) counts(p int32, post uint64) (c schema.Counts, found bool, err error) {
-	found, err = t.list[p].Find(schema.AppendCountsKey(nil, post), func(value []byte) (err error) {
-		c, err = schema.DecodeCounts(value)
-		return err
-	})
-	return c, found, err
 }
 
 // each calls do for all pairs of a partition as of the call, in post order. value is valid during the call only.

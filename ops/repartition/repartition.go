@@ -29,20 +29,17 @@ type Options struct {
 }
 
 // DefaultOptions lack a layout.
-func DefaultOptions() Options {
-	return Options{TempDir: os.TempDir(), Parallel: 4, MovePairs: 10_000}
-}
+func DefaultOptions() Options { return Options{TempDir: os.TempDir(), Parallel: 4, MovePairs: 10_000} }
 
 // Validate reports every invalid option.
-func (o Options) Validate() error {
-	var errs []error
+func (o Options) Validate() (err error) {
 	if o.Parallel < 1 {
-		errs = append(errs, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
+		err = errors.Join(err, fmt.Errorf("parallel is %d; it must be at least 1", o.Parallel))
 	}
 	if o.MovePairs < 1 || o.MovePairs > 100_000 {
-		errs = append(errs, errors.New("move_pairs must be between 1 and 100000"))
+		err = errors.Join(err, errors.New("move_pairs must be between 1 and 100000"))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Result is what was done, or in a dry run would be.
@@ -106,9 +103,8 @@ func (r *repartition) run(ctx context.Context) (err error) {
 	}
 	defer r.t.close()
 	// Plan again, because an earlier run may have continued until it was fenced.
-	for _, step := range []func(context.Context) error{
-		r.plan, r.lock, r.grow, r.addToMySQL, r.addProgress, r.move,
-	} {
+	steps := []func(context.Context) error{r.plan, r.lock, r.grow, r.addToMySQL, r.addProgress, r.move}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}

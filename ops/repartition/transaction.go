@@ -29,10 +29,8 @@ const (
 
 // begin fences any other owner of the id.
 func (r *repartition) begin(ctx context.Context, id string) (*transaction, error) {
-	cl, err := r.kafka.NewFencingClient(ctx, r.log, id,
-		kgo.TransactionTimeout(transactionTimeout),
-		kgo.RecordDeliveryTimeout(transactionTimeout*2/3),
-		kgo.MaxBufferedRecords(maxBuffered))
+	cl, err := r.kafka.NewFencingClient(ctx, r.log, id, kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordDeliveryTimeout(transactionTimeout*2/3), kgo.MaxBufferedRecords(maxBuffered))
 	if err != nil {
 		return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
 	}

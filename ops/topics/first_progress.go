@@ -63,9 +63,8 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 	} else if !empty {
 		return fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; "+
 			"`kudos rebuild --from-events` rebuilds it if %s still has all events; "+
-			"to start over with what %s still has: %s",
-			schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, schema.TopicLikes,
-			table.ActionStartOver)
+			"to start over with what %s still has: %s", schema.TopicUpdates, f.partition, schema.TopicState,
+			f.partition, schema.TopicLikes, schema.TopicLikes, table.ActionStartOver)
 	}
 	start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, f.partition)
 	if err != nil {
@@ -85,12 +84,10 @@ func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error)
 // commit also sets the group's committed offset to match: with one left over, the state table would look rewound.
 func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
 	likes := f.topics.ByName[schema.TopicLikes]
-	progress := schema.Progress{
-		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID,
+	progress := schema.Progress{NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID,
 		Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts,
 		Migrating: f.migrating, SourceID: likes.ID,
-		StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
-	}
+		StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID}
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
 	if err != nil {
 		return err
@@ -98,10 +95,8 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	if err := cl.BeginTransaction(); err != nil {
 		return err
 	}
-	rec := &kgo.Record{
-		Topic: schema.TopicState, Partition: f.partition,
-		Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress),
-	}
+	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey),
+		Value: schema.AppendProgress(nil, &progress)}
 	if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return err
 	}

@@ -31,8 +31,7 @@ func (r *Report) add(format string, args ...any) {
 // Apply creates missing topics, corrects settings that differ, and writes the first progress record of each partition.
 // It accepts a longer retention. It is idempotent. A different number of partitions is an error (`kudos topics
 // repartition` adds partitions).
-func Apply(
-	ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
+func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
 ) (*Report, error) {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
@@ -115,8 +114,7 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 }
 
 // Check compares the topics with the required setup, and changes nothing. The report is empty if nothing is wrong.
-func Check(
-	ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
+func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
 ) (*Report, error) {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
@@ -125,7 +123,7 @@ func Check(
 	defer cl.Close()
 	report := &Report{}
 	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
-		if setup := (*kafka.SetupError)(nil); !errors.As(err, &setup) {
+		if _, setup := errors.AsType[*kafka.SetupError](err); !setup {
 			return nil, err
 		}
 		report.add("%v", withAction(err))
@@ -166,8 +164,7 @@ func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 }
 
 func withAction(err error) error {
-	var setup *kafka.SetupError
-	if errors.As(err, &setup) {
+	if setup, ok := errors.AsType[*kafka.SetupError](err); ok {
 		return fmt.Errorf("%w; run: %s", setup, setup.Action)
 	}
 	return err

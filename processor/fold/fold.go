@@ -70,8 +70,6 @@ type Engine struct {
 	deltaKeys  []deltaKey // of deltas
 	lastDelta  []int32    // by post: index in deltas of the one used last; -1: none
 	result     Result
-
-	transitions int
 }
 
 type pair struct {
@@ -95,15 +93,14 @@ type deltaKey struct {
 // Fold applies the events to the state.
 func (f *Engine) Fold(events []Event, state State) (*Result, error) {
 	f.assign(events)
-	f.transitions = 0
 	if err := f.load(state); err != nil {
 		return nil, err
 	}
+	r := &f.result
+	*r = Result{Pairs: r.Pairs[:0], Counts: r.Counts[:0], Updates: r.Updates[:0]}
 	for i := range events {
 		f.apply(&f.pairs[f.pairOf[i]], &events[i])
 	}
-	r := &f.result
-	*r = Result{Pairs: r.Pairs[:0], Counts: r.Counts[:0], Updates: r.Updates[:0], Transitions: f.transitions}
 	for i := range f.pairs {
 		if f.pairs[i].changed {
 			r.Pairs = append(r.Pairs, PairState{f.keys[i], f.pairs[i].Pair})
@@ -168,7 +165,7 @@ func (f *Engine) apply(p *pair, e *Event) {
 		return
 	}
 	if reaction != p.Reaction { // it is equal if the first event withdraws a reaction
-		f.transitions++
+		f.result.Transitions++
 	}
 	// A reaction is subtracted where it was counted.
 	f.count(p, -1)

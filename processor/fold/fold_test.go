@@ -109,10 +109,8 @@ func randomEvents(r *rand.Rand, n int) []fold.Event {
 	events := make([]fold.Event, n)
 	for i := range events {
 		events[i] = fold.Event{Offset: int64(i), Event: schema.Event{
-			PostID: 1 + r.Uint64N(4), UserID: 1 + r.Uint64N(5),
-			Action: schema.Action(1 + r.IntN(3)),
-			TimeMs: 60_000*int64(r.IntN(5)) + int64(r.IntN(3)),
-			Region: regions[r.IntN(len(regions))],
+			PostID: 1 + r.Uint64N(4), UserID: 1 + r.Uint64N(5), Action: schema.Action(1 + r.IntN(3)),
+			TimeMs: 60_000*int64(r.IntN(5)) + int64(r.IntN(3)), Region: regions[r.IntN(len(regions))],
 		}}
 	}
 	return events

@@ -94,8 +94,7 @@ func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
 // Send enqueues an event. It blocks while too many are not acknowledged.
 func (s *Sender) Send(e *schema.Event, answer Answer) {
 	key := s.layout.AppendKey(make([]byte, 0, 64), e.PostID, e.UserID)
-	value := schema.AppendEvent(key[len(key):], e)
-	record := &kgo.Record{Key: key[:len(key):len(key)], Value: value}
+	record := &kgo.Record{Key: key[:len(key):len(key)], Value: schema.AppendEvent(key[len(key):], e)}
 	s.answers.Add(1)
 	s.client.Produce(s.records, record, func(rec *kgo.Record, err error) {
 		defer s.answers.Done()
@@ -110,8 +109,7 @@ func (s *Sender) Send(e *schema.Event, answer Answer) {
 // Failure returns why nothing more is sent, or nil.
 func (s *Sender) Failure() error { return context.Cause(s.records) }
 
-// Flush waits for every answer and returns the first failure. Each record has its own timeout; the one here guards
-// against a client that does not keep it.
+// Flush waits for every answer and returns the first failure. Records time out; its own timeout is for a hung client.
 func (s *Sender) Flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.timeout)
 	defer cancel()

@@ -87,8 +87,7 @@ func (im *Importer) Run(ctx context.Context, src *Source, rejects *Rejects) (Sum
 		return summary, nil
 	}
 	if summary.Acknowledged > 0 && !summary.Complete || summary.NotAcknowledged > 0 {
-		err = fmt.Errorf("%w; import it again from the start: if it has time_ms, "+
-			"duplicate events count once", err)
+		err = fmt.Errorf("%w; import it again from the start: if it has time_ms, duplicate events count once", err)
 	}
 	return summary, fmt.Errorf("import %s: %w", src.Name, err)
 }

@@ -104,8 +104,7 @@ func TestEveryFormGivesTheSameEvents(t *testing.T) {
 		"ndjson": {
 			`{"post_id":7,"user_id":1,"action":"LIKE","time_ms":1000,"region":"us"}` + "\n" +
 				` {"post_id":"7","user_id":"18446744073709551615","action":"DISLIKE","time_ms":2000,"region":"BR-SP"}` +
-				"\n\n" +
-				`{"post_id":7,"user_id":1,"action":false,"time_ms":3000}` + "\n" +
+				"\n\n" + `{"post_id":7,"user_id":1,"action":false,"time_ms":3000}` + "\n" +
 				`{"post_id":7,"user_id":2,"action":true,"region":"atlantis"}`, NDJSON},
 		"csv, compressed": {gzipped(t, plain), CSV},
 	} {

@@ -54,11 +54,8 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 }
 
 func (im *Importer) newBar(src *Source) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(src.size,
-		progressbar.OptionSetWriter(im.opts.Progress),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(barInterval/2),
+	return progressbar.NewOptions64(src.size, progressbar.OptionSetWriter(im.opts.Progress),
+		progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(barInterval/2),
 		progressbar.OptionSetPredictTime(src.size > 0),
 		progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine: the spinner turns with each Set64
 	)

@@ -38,16 +38,15 @@ type pool[T any] struct {
 	free  []uint32
 }
 
-// take returns the index of a zeroed item.
-func (p *pool[T]) take() uint32 {
-	var zero T
+// add stores an item and returns its index.
+func (p *pool[T]) add(item T) uint32 {
 	if n := len(p.free); n > 0 {
 		i := p.free[n-1]
 		p.free = p.free[:n-1]
-		p.items[i] = zero
+		p.items[i] = item
 		return i
 	}
-	p.items = append(p.items, zero)
+	p.items = append(p.items, item)
 	return uint32(len(p.items) - 1)
 }
 
@@ -60,9 +59,8 @@ func (p *Partition) entry(region schema.Region, post uint64) uint32 {
 	b := &p.boards.items[at]
 	e, ok := b.posts[post]
 	if !ok {
-		e = p.entries.take()
 		cells := [maxGrids]uint32{none, none}
-		p.entries.items[e] = entry{post: post, board: at, at: uint32(len(b.entries)), cells: cells}
+		e = p.entries.add(entry{post: post, board: at, at: uint32(len(b.entries)), cells: cells})
 		b.entries = append(b.entries, e)
 		b.posts[post] = e
 		if need := len(p.entries.items) * len(p.windows); len(p.scores) < need {
@@ -80,9 +78,8 @@ func (p *Partition) score(e uint32, w *sliding) *schema.Score {
 func (p *Partition) board(region schema.Region) uint32 {
 	at, ok := p.regions[region]
 	if !ok {
-		at = p.boards.take()
+		at = p.boards.add(board{region: region, posts: map[uint64]uint32{}})
 		p.regions[region] = at
-		p.boards.items[at] = board{region: region, posts: map[uint64]uint32{}}
 	}
 	return at
 }
@@ -129,8 +126,7 @@ func (p *Partition) cell(e uint32, g *grid, start schema.Minute) *cell {
 	if at != none && schema.Minute(p.cells.items[at].start) == start {
 		return &p.cells.items[at]
 	}
-	created := p.cells.take()
-	p.cells.items[created] = cell{start: int32(start), next: at}
+	created := p.cells.add(cell{start: int32(start), next: at})
 	if before == none {
 		p.entries.items[e].cells[g.index] = created
 	} else {

@@ -7,7 +7,6 @@ import (
 	"kudos/schema"
 )
 
-// sliding is a window with its current end.
 type sliding struct {
 	Window
 	index int           // in Partition.windows
@@ -101,8 +100,7 @@ func (w *sliding) nextChange() schema.Minute {
 		change = w.End(w.grid.buckets[ahead].start)
 	}
 	if inside := w.buckets(); len(inside) > 0 { // a bucket leaves
-		gone := inside[0].start + schema.Minute(w.Bucket+w.Size)
-		change = min(change, ceil(gone, w.Hop))
+		change = min(change, ceil(inside[0].start+schema.Minute(w.Bucket+w.Size), w.Hop))
 		if w.weights != nil {
 			change = w.end + schema.Minute(w.Hop)
 		}

@@ -244,8 +244,7 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 
 // A partition lists a shared post with its likes there. MinLikes and exclusions apply only to the sum.
 func TestPostsWithUserBuckets(t *testing.T) {
-	config := &Config{Windows: []Window{New(10, 0)}, TopN: 1, MinLikes: 2}
-	p := NewPartition(config)
+	p := NewPartition(&Config{Windows: []Window{New(10, 0)}, TopN: 1, MinLikes: 2})
 	like := []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: 100, Likes: 1}}
 	p.Share(9, true)
 	p.Share(8, true)

@@ -1,3 +1,17 @@
+// Package live streams counts and rankings as they change: GET /v1/stream, as Server-Sent Events or over a WebSocket.
+//
+// The views (package view) report changes by callback. Each open stream gets the current values, then each newer one.
+//
+//	view.Likes ────┐ Watch: a newer value is kept       each Interval: encoded once,
+//	               ├─► if a stream shows its subject ──► then the subject's streams are ──► stream (a goroutine
+//	view.Rankings ─┘ (subject.go)                       woken (Hub.Run)                    each) ─► SSE, WebSocket
+//
+// Nothing is queued for a stream. When woken, it writes the newest value of each subject, if that is newer than what it
+// wrote last. So a slow client skips to the newest value, delays nobody and costs no memory. While nothing changes,
+// only heartbeats are sent.
+//
+// A stream registers with its subjects before it reads the view. A change that this read misses becomes visible later.
+// Its callback comes later still, and finds the stream registered. If both deliver a change, its position shows it.
 package live
 
 import (
@@ -6,16 +20,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
 
 	"kudos/httpserver/problem"
+	"kudos/reader/view"
+	"kudos/reader/wire"
+	"kudos/schema"
 )
 
 // Hub has all open streams. It serves GET /v1/stream while Run runs.
 type Hub struct {
+	http.Handler
 	options  Options
 	likes    Likes
 	rankings Rankings
@@ -32,6 +52,24 @@ type Hub struct {
 		streams map[*stream]struct{}
 		drained chan struct{} // closed when no stream is left after stopping
 	}
+}
+
+// Likes is what the hub needs of view.Likes.
+type Likes interface {
+	PartitionsOf(post uint64) ([]int32, error)
+	Epoch(partition int32) (string, error)
+	AsOf(partition int32) (wire.Position, error)
+	Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
+	// Watch reports changes. If they are nil, anything may have changed.
+	Watch(func(asOf wire.Position, changes []view.Change))
+}
+
+// Rankings is what the hub needs of view.Rankings.
+type Rankings interface {
+	Partition(region, window string) (int32, error)
+	Epoch(partition int32) (string, error)
+	Get(region, window string) (*view.Ranking, error)
+	Watch(func(*view.Ranking))
 }
 
 type phase int
@@ -61,13 +99,11 @@ func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg promet
 		return nil, fmt.Errorf("registering the metrics of live streams: %w", err)
 	}
 	h := &Hub{
-		options: o, likes: likes, rankings: rankings, log: log, metrics: metrics,
-		posts:   newRegistry[uint64](likes.Epoch),
-		ranked:  newRegistry[rankingKey](rankings.Epoch),
-		changed: make(chan struct{}, 1),
+		options: o, likes: likes, rankings: rankings, log: log, metrics: metrics, changed: make(chan struct{}, 1),
+		posts: newRegistry[uint64](likes.Epoch), ranked: newRegistry[rankingKey](rankings.Epoch),
 	}
-	h.mu.streams = map[*stream]struct{}{}
-	h.mu.drained = make(chan struct{})
+	h.Handler = problem.ByMethod(map[string]http.HandlerFunc{http.MethodGet: h.answer})
+	h.mu.streams, h.mu.drained = map[*stream]struct{}{}, make(chan struct{})
 	likes.Watch(h.likesChanged)
 	rankings.Watch(h.rankingChanged)
 	return h, nil
@@ -166,4 +202,131 @@ func (h *Hub) dismiss(s *stream) {
 	if h.mu.phase == stopping && len(h.mu.streams) == 0 {
 		close(h.mu.drained)
 	}
+}
+
+// Slugs of the problem types, which are also the values of the metric's label.
+const (
+	slugInvalid    = "invalid-request"
+	slugOrigin     = "origin-not-allowed"
+	slugTooMany    = "too-many-streams"
+	slugNotReady   = "not-ready"
+	slugNotRunning = "not-running"
+	slugFailed     = "failed"
+)
+
+// Retry-After, in seconds. A slot becomes free when some stream ends, which may take long; a view catches up soon.
+const retryWhenFull, retryWhenReady = "10", "1"
+
+const leaveTimeout = 2 * time.Second // bounds the closing of a connection
+
+// refusal is a response that is not a stream.
+type refusal struct {
+	*problem.Problem
+	retryAfter string // seconds; "": a retry is useless
+}
+
+func (r *refusal) slug() string { return r.Type[strings.LastIndexByte(r.Type, ':')+1:] }
+
+// answer opens a stream and serves it until it ends, or says why not.
+func (h *Hub) answer(w http.ResponseWriter, r *http.Request) {
+	no := h.serve(w, r)
+	if no == nil {
+		return
+	}
+	h.metrics.refused.WithLabelValues(no.slug()).Inc()
+	if no.retryAfter != "" {
+		w.Header().Set("Retry-After", no.retryAfter)
+	}
+	problem.Write(w, no.Problem)
+}
+
+// serve returns why no stream was opened, or nil after the stream has ended.
+func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
+	q, p := parse(r, h.options.MaxPosts)
+	if p != nil {
+		return &refusal{Problem: p}
+	}
+	if httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket") {
+		// After the connection is hijacked, the request's context says nothing about it.
+		ctx := context.WithoutCancel(r.Context())
+		return h.show(ctx, q, kindWebSocket, func(s *stream) (conn, *refusal) { return h.openWebSocket(w, r, s) })
+	}
+	return h.show(r.Context(), q, kindSSE, func(*stream) (conn, *refusal) { return h.openSSE(w, r) })
+}
+
+// show subscribes a stream, opens its connection and serves it. If open returns neither a connection nor a refusal,
+// there is nobody to serve: it was a HEAD request, or the client is gone.
+func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*stream) (conn, *refusal)) *refusal {
+	s := newStream(ctx)
+	defer s.end(nil)
+	if no := h.admit(s); no != nil {
+		return no
+	}
+	defer h.dismiss(s)
+	defer s.leave()
+	if err := h.subscribe(s, q); err != nil {
+		return h.refusalOf(err)
+	}
+	c, no := open(s)
+	if c == nil {
+		return no
+	}
+	streams, messages := h.metrics.streams.WithLabelValues(kind), h.metrics.messages.WithLabelValues(kind)
+	streams.Inc()
+	defer streams.Dec()
+	cause := s.run(c, h.options, func(n int) { messages.Add(float64(n)) })
+	if errors.Is(cause, errSlow) {
+		h.metrics.dropped.WithLabelValues(kind).Inc()
+	}
+	h.log.Debug("live stream ended", "kind", kind, "cause", cause)
+	c.close(cause)
+	return nil
+}
+
+func unavailable(slug, title, retryAfter, detail string) *refusal {
+	return &refusal{problem.New(http.StatusServiceUnavailable, slug, title, "%s", detail), retryAfter}
+}
+
+// refusalOf says why a stream that was admitted could not be opened.
+func (h *Hub) refusalOf(err error) *refusal {
+	if notReady(err) || errors.Is(err, errEpochs) || errors.Is(err, errRecreated) {
+		return unavailable(slugNotReady, "Reader not ready", retryWhenReady, err.Error())
+	}
+	h.log.Error("live: cannot open a stream", "error", err)
+	return unavailable(slugFailed, "Internal error", retryWhenFull,
+		"the reader failed to read the values to send; its log has the cause")
+}
+
+const kindSSE, kindWebSocket = "sse", "websocket" // values of the label kind
+
+type metrics struct {
+	streams  *prometheus.GaugeVec   // kind
+	messages *prometheus.CounterVec // kind
+	dropped  *prometheus.CounterVec // kind
+	refused  *prometheus.CounterVec // reason
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, label, help string) *prometheus.CounterVec {
+		o := prometheus.CounterOpts{Namespace: "kudos", Subsystem: "reader", Name: name, Help: help}
+		return prometheus.NewCounterVec(o, []string{label})
+	}
+	m := &metrics{
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Subsystem: "reader", Name: "streams",
+			Help: "Open live streams, by kind."}, []string{"kind"}),
+		messages: counter("stream_messages_total", "kind", "Messages sent on live streams, by kind."),
+		dropped: counter("streams_dropped_total", "kind",
+			"Live streams closed because the client was too slow, by kind."),
+		refused: counter("streams_refused_total", "reason", "Live streams rejected, by problem type."),
+	}
+	for _, kind := range []string{kindSSE, kindWebSocket} {
+		m.streams.WithLabelValues(kind)
+		m.messages.WithLabelValues(kind)
+		m.dropped.WithLabelValues(kind)
+	}
+	for _, reason := range []string{slugInvalid, slugOrigin, slugTooMany, slugNotReady, slugNotRunning, slugFailed} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m, errors.Join(
+		reg.Register(m.streams), reg.Register(m.messages), reg.Register(m.dropped), reg.Register(m.refused))
 }

@@ -89,11 +89,7 @@ func (l *theLog) asOf(post uint64, offset int64) (likes int64) {
 // TestNewestValueWins: clients that reconnect, maybe to a reader that is behind, see of each post values that are right
 // as of their positions, never older than one seen before, and end with the last one.
 func TestNewestValueWins(t *testing.T) {
-	const (
-		partitions = 3
-		clients    = 12
-		rounds     = 150
-	)
+	const partitions, clients, rounds = 3, 12, 150
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -22,7 +22,6 @@ type wanted struct {
 
 type rankingKey struct{ region, window string }
 
-// parse parses a request, which may name at most maxPosts posts.
 func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	const trending, window = "trending", "window"
 	in := query.Read(r, query.PostIDs, trending, window, query.LastEventID)

@@ -18,10 +18,7 @@ type sseConn struct {
 }
 
 // A client reconnects after a random time between these, so that not all reconnect at once when a reader restarts.
-const (
-	retryMin = time.Second
-	retryMax = 3 * time.Second
-)
+const retryMin, retryMax = time.Second, 3 * time.Second
 
 func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 	header := w.Header()

@@ -49,10 +49,8 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		r.likes.commit(1, 10, likes(1, 5), likes(5, 7))
 		r.likes.commit(2, 20, likes(2, 9))
 		c := r.watch(posts(2, 1, 9, 5))
-		wants(t, c,
-			"00000001.1:10: 1 has 5 as of 1:10", "00000001.1:10: 9 has 0 as of 1:10",
-			"00000001.1:10: 5 has 7 as of 1:10",
-			"00000001.1:10,2:20: 2 has 9 as of 2:20")
+		wants(t, c, "00000001.1:10: 1 has 5 as of 1:10", "00000001.1:10: 9 has 0 as of 1:10",
+			"00000001.1:10: 5 has 7 as of 1:10", "00000001.1:10,2:20: 2 has 9 as of 2:20")
 		require.Equal(t, 4, r.subjects())
 
 		began := time.Now()
@@ -280,8 +278,7 @@ func TestStreamOfANewEpochEndsOlderStreams(t *testing.T) {
 		require.ErrorIs(t, r.subscribe(mixed, posts(1, 2)), errEpochs,
 			"partitions of different logs cannot share an event id")
 		mixed.leave()
-		recreated := r.watch(posts(2))
-		wants(t, recreated, "00000002.0:3: 2 has 1 as of 0:3")
+		wants(t, r.watch(posts(2)), "00000002.0:3: 2 has 1 as of 0:3")
 		require.ErrorIs(t, old.cause(), errRecreated)
 	})
 }
@@ -360,9 +357,9 @@ func TestPostWithUserBucketsIsSummed(t *testing.T) {
 		const post = sharedPost + 1
 		r.likes.commit(1, 10, likes(post, 5))
 		c := r.watch(posts(post))
-		wants(t, c,
-			fmt.Sprintf("00000001.0:0: %d has 5 as of 0:0", post), fmt.Sprintf("00000001.0:0,1:10: %d has 5 as of 1:10",
-				post), fmt.Sprintf("00000001.0:0,1:10,2:0: %d has 5 as of 2:0", post))
+		wants(t, c, fmt.Sprintf("00000001.0:0: %d has 5 as of 0:0", post),
+			fmt.Sprintf("00000001.0:0,1:10: %d has 5 as of 1:10", post),
+			fmt.Sprintf("00000001.0:0,1:10,2:0: %d has 5 as of 2:0", post))
 
 		r.likes.apply(2, 4, likes(post, 6)) // the sum of all
 		r.likes.watch(wire.Position{Partition: 2, Offset: 4}, []view.Change{likes(post, 1)})

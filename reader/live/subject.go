@@ -181,6 +181,47 @@ func (r *registry[K]) publish(log *slog.Logger) {
 	}
 }
 
+// likesChanged stores the changes that streams show. A call may report changes of 50,000 posts.
+func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
+	w := h.posts.of(asOf.Partition)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A rebuild of the state table may change counts without advancing the offset.
+	if changes == nil || asOf.Offset <= w.mu.newest {
+		w.endLocked()
+	}
+	w.mu.newest = asOf.Offset
+	if len(w.mu.subjects) == 0 {
+		return
+	}
+	for i := range changes {
+		c := &changes[i]
+		sub := w.mu.subjects[c.PostID]
+		if sub == nil {
+			continue
+		}
+		post := wire.NewPostLikes(c.PostID, c.Counts, asOf)
+		if owners, err := h.likes.PartitionsOf(c.PostID); err == nil && len(owners) > 1 {
+			w.setLocked(sub, sharedCounts(post, h.likes))
+		} else {
+			w.setLocked(sub, counts(post))
+		}
+	}
+	if len(w.mu.changed) > 0 {
+		signal(h.changed)
+	}
+}
+
+func (h *Hub) rankingChanged(r *view.Ranking) {
+	w := h.ranked.of(r.AsOf.Partition)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sub := w.mu.subjects[rankingKey{r.Region, r.Window}]; sub != nil {
+		w.setLocked(sub, ranking(r))
+		signal(h.changed)
+	}
+}
+
 // message is a value of a subject, encoded once for all streams that show it; only the event id differs. go-sse, which
 // the tests read with, does not fit: its messages include their id, and its sessions have no write deadline.
 type message struct {

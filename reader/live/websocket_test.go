@@ -95,8 +95,7 @@ func TestWebSocket(t *testing.T) {
 
 // TestWebSocketOrigins is needed because browsers do not apply CORS to WebSockets.
 func TestWebSocketOrigins(t *testing.T) {
-	r := start(t, 1, quick)
-	server := serve(t, r, false)
+	server := serve(t, start(t, 1, quick), false)
 	for _, allowed := range []string{"", server.URL, "https://www.example.com", "http://[::1]:8081"} {
 		ws, answer := open(t, server, "post_ids=1", allowed)
 		require.NotNil(t, ws, "%q: %v", allowed, answer)
@@ -114,8 +113,7 @@ func TestWebSocketOrigins(t *testing.T) {
 }
 
 func TestWebSocketHandshakeRefused(t *testing.T) {
-	r := start(t, 1, quick)
-	answer := get(t, serve(t, r, false), "post_ids=1", "Connection", "Upgrade", "Upgrade",
+	answer := get(t, serve(t, start(t, 1, quick), false), "post_ids=1", "Connection", "Upgrade", "Upgrade",
 		"websocket", "Sec-WebSocket-Version", "12")
 	requireProblem(t, answer, 400, slugInvalid, "only 13 is supported")
 	require.Empty(t, answer.Header.Get("Upgrade"))

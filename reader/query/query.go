@@ -15,11 +15,7 @@ import (
 )
 
 // Why a part of a request is invalid, in addition to schema's and problem's reasons.
-const (
-	Repeated   = "repeated"
-	TooMany    = "too_many"
-	OutOfRange = "out_of_range"
-)
+const Repeated, TooMany, OutOfRange = "repeated", "too_many", "out_of_range"
 
 const maxParameters = 4 // of any route
 
@@ -55,10 +51,9 @@ func Read(r *http.Request, known ...string) *Input {
 
 func (in *Input) add(pair string) {
 	rawName, rawValue, _ := strings.Cut(pair, "=")
-	name, err := unescape(rawName)
+	name, err := url.QueryUnescape(rawName)
 	if err != nil {
-		in.Refuse(rawName, string(schema.Undecodable),
-			"the name of the parameter is not valid URL encoding: %v", err)
+		in.Refuse(rawName, string(schema.Undecodable), "the name of the parameter is not valid URL encoding: %v", err)
 		return
 	}
 	i := slices.Index(in.known, name)
@@ -66,7 +61,7 @@ func (in *Input) add(pair string) {
 		in.Add(problem.Unknown(name, in.known...))
 		return
 	}
-	value, err := unescape(rawValue)
+	value, err := url.QueryUnescape(rawValue)
 	switch {
 	case err != nil:
 		in.Refuse(name, string(schema.Undecodable), "is not valid URL encoding: %v", err)
@@ -80,13 +75,6 @@ func (in *Input) add(pair string) {
 		in.Refuse(name, Repeated, "is given more than once")
 	}
 	in.given[i] = true
-}
-
-func unescape(s string) (string, error) {
-	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
-		return s, nil
-	}
-	return url.QueryUnescape(s)
 }
 
 // Add records an error; nil is ignored.

@@ -22,10 +22,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-const (
-	partitions = 3
-	patience   = 30 * time.Second
-)
+const partitions, patience = 3, 30 * time.Second
 
 func broker(t *testing.T, topics ...string) (*testkit.Cluster, kafka.Options) {
 	t.Helper()

@@ -47,7 +47,6 @@ func (s *likesState) asOf(partition int32) wire.Position {
 	return wire.Position{Partition: partition, Offset: s.progress.NextOffset}
 }
 
-// Open reads the state from the store.
 func (c *likesCopy) Open(s *store.Store) error {
 	c.state = likesState{}
 	known, err := s.Find([]byte(schema.StateProgressKey), func(value []byte) error {
@@ -188,7 +187,6 @@ func (c *likesCopy) Applied() {
 	tracing.End(c.next.spans, nil)
 }
 
-// Published notifies the live streams.
 func (c *likesCopy) Published(recreated bool) {
 	if c.likes.watch == nil {
 		return

@@ -116,15 +116,9 @@ type rankingsCopy struct {
 	byKey map[string]*Ranking
 }
 
-// Open loads the rankings in the store.
 func (c *rankingsCopy) Open(s *store.Store) error {
 	c.byKey, c.next = map[string]*Ranking{}, nil
-	reader, err := s.NewReader()
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	return reader.Scan([]byte{rankingPrefix}, []byte{rankingPrefix + 1}, func(key, value []byte) (bool, error) {
+	return store.Scan(s, []byte{rankingPrefix}, []byte{rankingPrefix + 1}, func(key, value []byte) (bool, error) {
 		offset, record, err := decodeStoredRanking(value)
 		if err != nil {
 			return false, err
@@ -149,29 +143,26 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 	}
 	c.next = make(map[string]*Ranking, len(last))
 	for key, rec := range last {
-		if rec.Value == nil {
-			c.next[key] = nil
-			if err := w.Set(rankingKey(key), nil); err != nil {
-				return err
+		var next *Ranking
+		var stored []byte
+		if rec.Value != nil {
+			ranking, err := schema.DecodeRanking(rec.Value)
+			if err != nil {
+				// The previous ranking stays, and other keys are not affected.
+				c.rankings.log.Error("skipped a ranking that cannot be decoded",
+					"key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
+				continue
 			}
-			continue
+			next, stored = c.ranking(ranking, rec.Offset), appendStoredRanking(nil, rec.Offset, rec.Value)
 		}
-		ranking, err := schema.DecodeRanking(rec.Value)
-		if err != nil {
-			// The previous ranking stays, and other keys are not affected.
-			c.rankings.log.Error("skipped a ranking that cannot be decoded",
-				"key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
-			continue
-		}
-		c.next[key] = c.ranking(ranking, rec.Offset)
-		if err := w.Set(rankingKey(key), appendStoredRanking(nil, rec.Offset, rec.Value)); err != nil {
+		c.next[key] = next
+		if err := w.Set(rankingKey(key), stored); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Applied makes the staged rankings visible.
 func (c *rankingsCopy) Applied() {
 	for key, ranking := range c.next {
 		if ranking == nil {

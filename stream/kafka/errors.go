@@ -24,10 +24,8 @@ func (e *SetupError) Unwrap() error { return e.Err }
 
 // fencing lists the errors by which Kafka says that the partition is no longer ours. The last three are of an offset
 // commit with an outdated member id or generation.
-var fencing = []error{
-	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
-	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress,
-}
+var fencing = []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
+	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress}
 
 func asFenced(err error) error {
 	for _, f := range fencing {

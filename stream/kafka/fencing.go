@@ -25,10 +25,8 @@ func fence(ctx context.Context, cl TxnClient) error {
 func (o Options) NewFencingClient(
 	ctx context.Context, log *slog.Logger, id string, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
-	cl, err := o.NewClient(log, append([]kgo.Opt{
-		kgo.TransactionalID(id),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-	}, extra...)...)
+	opts := []kgo.Opt{kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+	cl, err := o.NewClient(log, append(opts, extra...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -41,9 +41,7 @@ type TopicInfo struct {
 }
 
 // HasLeaders reports whether all partitions have a leader.
-func (t TopicInfo) HasLeaders() bool {
-	return t.Partitions > 0 && !slices.Contains(t.Leaders, -1)
-}
+func (t TopicInfo) HasLeaders() bool { return t.Partitions > 0 && !slices.Contains(t.Leaders, -1) }
 
 // LookUpTopics returns the metadata of topics. A missing topic is a SetupError that wraps kerr.UnknownTopicOrPartition.
 // It asks the brokers each time: the client's cached metadata may be seconds old, and of a topic deleted since.
@@ -72,10 +70,7 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
 		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)),
-			Leaders: make([]int32, len(t.Partitions))}
-		for i := range info.Leaders {
-			info.Leaders[i] = -1
-		}
+			Leaders: slices.Repeat([]int32{-1}, len(t.Partitions))}
 		for _, p := range t.Partitions {
 			if int(p.Partition) < len(info.Leaders) && p.ErrorCode == 0 {
 				info.Leaders[p.Partition] = p.Leader
@@ -196,18 +191,16 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 func CommittedOffset(
 	ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
 ) (offset int64, ok bool, err error) {
+	info, err := LookUpTopics(ctx, cl, topic)
+	if err != nil {
+		return 0, false, err
+	}
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	rg := kmsg.NewOffsetFetchRequestGroup()
 	rg.Group = group
 	rt := kmsg.NewOffsetFetchRequestGroupTopic()
-	rt.Topic = topic
-	rt.Partitions = []int32{partition}
-	info, err := LookUpTopics(ctx, cl, topic)
-	if err != nil {
-		return 0, false, err
-	}
-	rt.TopicID = info.ByName[topic].ID
+	rt.Topic, rt.TopicID, rt.Partitions = topic, info.ByName[topic].ID, []int32{partition}
 	rg.Topics = append(rg.Topics, rt)
 	req.Groups = append(req.Groups, rg)
 	ctx, cancel := context.WithTimeout(ctx, committedTimeout)
@@ -265,11 +258,9 @@ func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 			return nil
 		}
 	}
-	return &SetupError{
+	return &SetupError{Err: errors.New("the cluster's transaction.version is below 2"),
 		Action: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache " +
-			"Kafka 4.0 or later)",
-		Err: errors.New("the cluster's transaction.version is below 2"),
-	}
+			"Kafka 4.0 or later)"}
 }
 
 // LastStableOffsets sends one request per broker, and leaves out partitions whose broker does not answer.

@@ -38,10 +38,8 @@ const (
 
 // NewLogReader returns a reader, which sends nothing yet.
 func NewLogReader(cl kmsg.Requestor, topic string, partition int32) *LogReader {
-	return &LogReader{
-		cl: cl, topic: topic, partition: partition, fetchBytes: fetchBytes,
-		decompress: kgo.DefaultDecompressor(), leader: -1, end: -1, backoff: fetchRetryMin,
-	}
+	return &LogReader{cl: cl, topic: topic, partition: partition, fetchBytes: fetchBytes,
+		decompress: kgo.DefaultDecompressor(), leader: -1, end: -1, backoff: fetchRetryMin}
 }
 
 // Fetch reads what follows offset. It retries errors that a new leader may fix, until ctx ends.
@@ -96,12 +94,8 @@ func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, erro
 		return LogChunk{}, kerr.UnknownTopicOrPartition
 	}
 	rp := &resp.Topics[0].Partitions[0]
-	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset:         offset,
-		IsolationLevel: kgo.ReadCommitted(),
-		Topic:          r.topic,
-		Partition:      r.partition,
-	}, rp, r.decompress, nil)
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Topic: r.topic, Partition: r.partition,
+		Offset: offset, IsolationLevel: kgo.ReadCommitted()}, rp, r.decompress, nil)
 	if fp.Err != nil {
 		return LogChunk{}, fp.Err
 	}
@@ -115,16 +109,13 @@ func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
-	req.MinBytes = 1
-	req.MaxBytes = r.fetchBytes
+	req.MinBytes, req.MaxBytes = 1, r.fetchBytes
 	req.IsolationLevel = 1 // read_committed
 	req.SessionEpoch = -1  // no fetch session
 	t := kmsg.NewFetchRequestTopic()
 	t.Topic, t.TopicID = r.topic, r.TopicID
 	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition = r.partition
-	p.FetchOffset = offset
-	p.PartitionMaxBytes = r.fetchBytes
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.partition, offset, r.fetchBytes
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	return req

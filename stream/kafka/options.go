@@ -35,12 +35,8 @@ type Options struct {
 
 // DefaultOptions are for a broker on this machine.
 func DefaultOptions() Options {
-	return Options{
-		Brokers:        []string{"127.0.0.1:9092"},
-		ClientID:       "kudos",
-		DialTimeout:    5 * time.Second,
-		RequestTimeout: 30 * time.Second,
-	}
+	return Options{Brokers: []string{"127.0.0.1:9092"}, ClientID: "kudos", DialTimeout: 5 * time.Second,
+		RequestTimeout: 30 * time.Second}
 }
 
 // Validate returns all that is wrong with the options.

@@ -37,13 +37,8 @@ func (o Options) PasswordReadable() bool { return o.SASLMechanism == saslPlain &
 
 // LogValue keeps the password out of logs.
 func (o Options) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.Any("brokers", o.Brokers),
-		slog.String("client_id", o.ClientID),
-		slog.Bool("tls", o.TLS),
-		slog.String("sasl_mechanism", o.SASLMechanism),
-		slog.String("sasl_user", o.SASLUser),
-	)
+	return slog.GroupValue(slog.Any("brokers", o.Brokers), slog.String("client_id", o.ClientID),
+		slog.Bool("tls", o.TLS), slog.String("sasl_mechanism", o.SASLMechanism), slog.String("sasl_user", o.SASLUser))
 }
 
 func (o Options) files() tlsfiles.Files {
@@ -94,6 +89,5 @@ func (o Options) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil { // they may be about to be replaced: to the client it is a broker that it cannot reach
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	secure := tls.Dialer{NetDialer: dialer, Config: config}
-	return secure.DialContext(ctx, network, address)
+	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
 }

@@ -156,27 +156,20 @@ func TestKafkaSecurityOptions(t *testing.T) {
 		"none":                      {func(*Options) {}, nil},
 		"TLS with the system's CAs": {func(o *Options) { o.TLS = true }, nil},
 		"files without TLS":         {func(o *Options) { o.TLSCA = a.CA() }, []string{"kafka.tls is false"}},
-		"certificate without key": {func(o *Options) {
-			o.TLS, o.TLSCert = true, one.Cert
-		}, []string{"kafka.tls_cert and kafka.tls_key"}},
-		"key of another certificate": {func(o *Options) {
-			o.TLS, o.TLSCert, o.TLSKey = true, one.Cert, other.Key
-		}, []string{"kafka.tls_key", "does not match"}},
-		"missing file": {func(o *Options) {
-			o.TLS, o.TLSCA = true, "/nowhere/ca.pem"
-		}, []string{"kafka.tls_ca", "/nowhere/ca.pem"}},
-		"unknown mechanism": {func(o *Options) {
-			o.SASLMechanism = "scram"
-		}, []string{`kafka.sasl_mechanism: "scram" is not one of PLAIN`}},
-		"mechanism without password": {func(o *Options) {
-			o.SASLMechanism, o.SASLUser = saslPlain, "kudos"
-		}, []string{"PLAIN needs kafka.sasl_user and kafka.sasl_password"}},
-		"password without mechanism": {func(o *Options) {
-			o.SASLPassword = password
-		}, []string{"kafka.sasl_mechanism: set it"}},
-		"all errors together": {func(o *Options) {
-			o.TLSCA, o.SASLUser, o.Brokers = "x", "kudos", nil
-		}, []string{"kafka.brokers", "kafka.tls is", "kafka.sasl_mechanism"}},
+		"certificate without key": {func(o *Options) { o.TLS, o.TLSCert = true, one.Cert },
+			[]string{"kafka.tls_cert and kafka.tls_key"}},
+		"key of another certificate": {func(o *Options) { o.TLS, o.TLSCert, o.TLSKey = true, one.Cert, other.Key },
+			[]string{"kafka.tls_key", "does not match"}},
+		"missing file": {func(o *Options) { o.TLS, o.TLSCA = true, "/nowhere/ca.pem" },
+			[]string{"kafka.tls_ca", "/nowhere/ca.pem"}},
+		"unknown mechanism": {func(o *Options) { o.SASLMechanism = "scram" },
+			[]string{`kafka.sasl_mechanism: "scram" is not one of PLAIN`}},
+		"mechanism without password": {func(o *Options) { o.SASLMechanism, o.SASLUser = saslPlain, "kudos" },
+			[]string{"PLAIN needs kafka.sasl_user and kafka.sasl_password"}},
+		"password without mechanism": {func(o *Options) { o.SASLPassword = password },
+			[]string{"kafka.sasl_mechanism: set it"}},
+		"all errors together": {func(o *Options) { o.TLSCA, o.SASLUser, o.Brokers = "x", "kudos", nil },
+			[]string{"kafka.brokers", "kafka.tls is", "kafka.sasl_mechanism"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := DefaultOptions()

@@ -17,8 +17,7 @@ import (
 // Member is the group membership under which a partition was assigned. It is captured at assignment: a member id and
 // generation read later would be accepted for a partition that is no longer owned.
 type Member struct {
-	Group      string
-	ID         string
+	Group, ID  string
 	Generation int32
 }
 
@@ -179,7 +178,7 @@ func (x *Transaction) Commit(next Position) error {
 	if err := x.wait(); err != nil {
 		return fmt.Errorf("producing in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
-	if err := t.commitOffset(x.ctx, next); err != nil {
+	if err := AddOffset(x.ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next); err != nil {
 		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	if err := CommitTransaction(x.ctx, t.cl, x.any.Topic, x.any.Partition); err != nil {
@@ -228,10 +227,6 @@ func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partitio
 	}
 }
 
-func (t *Txn) commitOffset(ctx context.Context, next Position) error {
-	return AddOffset(ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next)
-}
-
 // AddOffset adds the group's position to the open transaction of id. It is a raw request, since the client only commits
 // for its own group. Under transaction.version 2 this adds the group to the transaction too. member may be NoMember.
 func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
@@ -240,15 +235,13 @@ func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, sour
 		return err
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID = id
-	req.Group = member.Group
+	req.TransactionalID, req.Group = id, member.Group
 	req.ProducerID, req.ProducerEpoch = producerID, epoch
 	req.MemberID, req.Generation = member.ID, member.Generation
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
 	rt.Topic, rt.TopicID = source.Topic, source.TopicID
 	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-	rp.Partition = source.Partition
-	rp.Offset, rp.LeaderEpoch = next.Offset, next.Epoch
+	rp.Partition, rp.Offset, rp.LeaderEpoch = source.Partition, next.Offset, next.Epoch
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 

@@ -16,8 +16,7 @@ import (
 )
 
 func refusal(key kmsg.Key, err *kerr.Error) kfake.Fault {
-	topLevel := key == kmsg.EndTxn || key == kmsg.InitProducerID
-	return kfake.Fault{Keys: []kmsg.Key{key}, Err: err, TopLevel: topLevel}
+	return kfake.Fault{Keys: []kmsg.Key{key}, Err: err, TopLevel: key == kmsg.EndTxn || key == kmsg.InitProducerID}
 }
 
 // Whichever step fails, request or response: after Fence, a transaction is visible whole or not at all; the next works.
@@ -27,15 +26,14 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 		return func(c *cluster, w *testkit.Wire) {
 			done := false
 			c.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
-				switch {
-				case done:
-					return nil, nil, false
-				case answer:
-					w.Cut.Store(true)
-					done = true
+				if done {
 					return nil, nil, false
 				}
 				done = true
+				if answer {
+					w.Cut.Store(true)
+					return nil, nil, false
+				}
 				return nil, errors.New("cut"), true
 			})
 		}
@@ -81,11 +79,10 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 			}
 			require.NoError(t, tx.Fence(testkit.Context(t)), "Fence resolves it")
 			values, offset := c.visible()
-			switch {
-			case err == nil || offset == 2:
+			if err == nil || offset == 2 {
 				require.EqualValues(t, 2, offset)
 				require.Equal(t, []string{"1", "2", "1", "2"}, values)
-			default:
+			} else {
 				require.EqualValues(t, 1, offset)
 				require.Equal(t, []string{"1", "1"}, values)
 			}

@@ -36,12 +36,8 @@ func (c *cluster) join() (m Member, leave func()) {
 }
 
 func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
-	o := TxnOptions{
-		ID: txnID, Member: m,
-		Source:  LogPartition{Topic: input, TopicID: c.TopicInfo(input).TopicID},
-		Timeout: 30 * time.Second,
-		Kafka:   c.kafka,
-	}
+	o := TxnOptions{ID: txnID, Member: m, Timeout: 30 * time.Second, Kafka: c.kafka,
+		Source: LogPartition{Topic: input, TopicID: c.TopicInfo(input).TopicID}}
 	if change != nil {
 		change(&o)
 	}
@@ -122,7 +118,8 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(1, "before", "before")
 	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset,
 		"the takeover aborts the open transaction")
-	require.ErrorIs(t, asFenced(zombie.commitOffset(testkit.Context(t), Position{Offset: 9})), ErrFenced)
+	err = AddOffset(testkit.Context(t), zombie.cl, txnID, m, zombie.opts.Source, Position{Offset: 9})
+	require.ErrorIs(t, asFenced(err), ErrFenced)
 	require.Error(t, zombie.cl.EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("after"), Position{Offset: 2}))
 
@@ -155,10 +152,9 @@ func TestPastMembershipCannotCommit(t *testing.T) {
 	t.Run("member", func(t *testing.T) {
 		tx := c.fenced(m)
 		leave()
-		err := tx.Commit(testkit.Context(t), pair("b"), Position{Offset: 2})
-		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, tx.Commit(testkit.Context(t), pair("b"), Position{Offset: 2}), ErrFenced)
 		tx.Close()
-		err = tx.Fence(testkit.Context(t))
+		err := tx.Fence(testkit.Context(t))
 		require.ErrorIs(t, err, ErrFenced)
 		require.ErrorContains(t, err, "checking membership in group "+testGroup)
 	})
@@ -183,8 +179,7 @@ func TestFenceDuringARebalance(t *testing.T) {
 	c := txnCluster(t)
 	m, _ := c.join()
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.RebalanceInProgress, Count: -1, Group: testGroup})
-	tx := c.txn(m, nil)
-	require.NoError(t, tx.Fence(testkit.Context(t)))
+	c.fenced(m)
 }
 
 func TestBatchMaxBytesByTopic(t *testing.T) {
@@ -234,7 +229,6 @@ func TestTransactionTimeoutIsTheOneGiven(t *testing.T) {
 		return nil, nil, false
 	})
 	const timeout = 12_345 * time.Millisecond
-	tx := c.txn(m, func(o *TxnOptions) { o.Timeout = timeout })
-	require.NoError(t, tx.Fence(testkit.Context(t)))
+	require.NoError(t, c.txn(m, func(o *TxnOptions) { o.Timeout = timeout }).Fence(testkit.Context(t)))
 	require.Equal(t, timeout, <-asked)
 }

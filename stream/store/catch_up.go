@@ -55,7 +55,8 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (ne
 		return next, err
 	}
 	// In the background: what is on disk is faster to read and survives a crash.
-	return next, s.flushSoon()
+	_, err = s.db.AsyncFlush()
+	return next, s.failed("flushing", err)
 }
 
 func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (int64, error) {
@@ -109,7 +110,7 @@ func (s *Store) Replay(records []*kgo.Record, offset int64) error {
 	for _, rec := range records {
 		if err := w.Set(rec.Key, rec.Value); err != nil {
 			w.Discard()
-			return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+			return s.failed("writing", err)
 		}
 	}
 	return w.Commit(offset)

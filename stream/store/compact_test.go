@@ -50,9 +50,7 @@ func TestCompactStopped(t *testing.T) {
 	require.InDelta(t, bytes, again, 0.1*float64(bytes), "a second compaction gains nothing")
 
 	require.NoError(t, store.Open(), "the store is intact")
-	offset, ok := store.Offset()
-	require.True(t, ok)
-	require.EqualValues(t, 2, offset)
+	requireOffset(t, store, 2)
 	require.Equal(t, "value of round 2", get(t, store, "key-00000000"))
 	require.NoError(t, store.Close())
 

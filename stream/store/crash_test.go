@@ -22,8 +22,7 @@ func TestStoreCrashChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestStoreAfterACrash")
 	}
-	s := newStore(t, dir)
-	require.NoError(t, s.Open())
+	s := openStore(t, dir)
 	first := int64(0)
 	if offset, ok := s.Offset(); ok {
 		first = offset + 1
@@ -54,8 +53,7 @@ func TestStoreAfterACrash(t *testing.T) {
 	before := int64(-1)
 	for round := range 2 {
 		runUntilKilled(t, dir, 3+2*round)
-		s := newStore(t, dir)
-		require.NoError(t, s.Open())
+		s := openStore(t, dir)
 		offset, ok := s.Offset()
 		require.True(t, ok, "round %d: flushed data is missing", round)
 		require.Greater(t, offset, before, "round %d", round)

@@ -21,11 +21,10 @@ import (
 // its own, which costs a fifth of the whole drain rate; the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
-const l0Stop = 20 // how many overlapping files may wait for a compaction before writes stop
-
-const memtablesStop = 4 // how many memtables may wait for the disk before writes stop
-
 const (
+	l0Stop        = 20        // how many overlapping files may wait for a compaction before writes stop
+	memtablesStop = 4         // how many memtables may wait for the disk before writes stop
+	minMemtable   = 256 << 10 // the size with which Pebble's memtable starts
 	// lBaseBytes: up to this size one level holds all of a store, and each compaction rewrites it; another level would
 	// write everything once more.
 	lBaseBytes = 512 << 20
@@ -33,8 +32,6 @@ const (
 	// compactions (than with 4) write half as much.
 	l0Compact = 10
 )
-
-const minMemtable = 256 << 10 // the size with which Pebble's memtable starts
 
 // lockFile is Pebble's. corruptMark is ours: it tells the next Open that files are corrupted.
 const (
@@ -60,13 +57,12 @@ func (s *Store) Open() error {
 		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("opening local state in %s: %w", s.dir, err), s.Close())
+		return errors.Join(s.failed("opening", err), s.Close())
 	}
 	return nil
 }
 
-// unusableWhy returns why a store cannot be used as it is, or nil: it is not open, a file is corrupted, or its files
-// can no longer be written.
+// unusableWhy returns why a store cannot be used: it is not open, a file is corrupted, or background work failed.
 func (s *Store) unusableWhy() error {
 	switch {
 	case s.corrupt.Load():
@@ -172,13 +168,13 @@ func (s *Store) Distrust(why error) {
 		return
 	}
 	s.log.Error("local state is corrupted", "dir", s.dir, "error", why)
-	if err := s.mark(corruptMark); err != nil {
+	if err := s.mark(); err != nil {
 		s.log.Error("marking corrupted local state", "dir", s.dir, "error", err)
 	}
 }
 
-func (s *Store) mark(name string) error {
-	f, err := s.fs.Create(s.fs.PathJoin(s.dir, name), vfs.WriteCategoryUnspecified)
+func (s *Store) mark() error {
+	f, err := s.fs.Create(s.fs.PathJoin(s.dir, corruptMark), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -267,13 +263,10 @@ func (s *Store) checkEmpty() error {
 		return err
 	}
 	any := iter.First()
-	if err := iter.Close(); err != nil {
+	if err := iter.Close(); err != nil || !any {
 		return err
 	}
-	if any {
-		return errUnknownLog
-	}
-	return nil
+	return errUnknownLog
 }
 
 // Close flushes and closes. Without the flush, everything in memory would have to be read again.
@@ -291,10 +284,7 @@ func (s *Store) Close() error {
 		err = errors.Join(err, s.lock.Close())
 		s.lock = nil
 	}
-	if err != nil {
-		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
-	}
-	return nil
+	return s.failed("closing", err)
 }
 
 // Leave closes a store at the end of its owner's session. A failure only costs time.
@@ -313,10 +303,6 @@ func (s *Store) flush() error {
 	if err := s.spillAll(); err != nil {
 		return err
 	}
-	return s.flushPebble()
-}
-
-func (s *Store) flushPebble() error {
 	flushed, err := s.db.AsyncFlush()
 	if err != nil {
 		return err
@@ -327,14 +313,6 @@ func (s *Store) flushPebble() error {
 	case <-s.background.Done():
 		return s.background.err()
 	}
-}
-
-// flushSoon starts to write everything in memory to disk, and does not wait for it.
-func (s *Store) flushSoon() error {
-	if _, err := s.db.AsyncFlush(); err != nil {
-		return fmt.Errorf("flushing local state in %s: %w", s.dir, err)
-	}
-	return nil
 }
 
 type quietLogger struct{ log *slog.Logger } // drops Pebble's messages about compactions

@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -22,7 +21,7 @@ func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err e
 		return false, nil
 	}
 	if err != nil {
-		return false, s.readError(err)
+		return false, s.failed("reading", err)
 	}
 	err = found(value)
 	return true, errors.Join(err, closer.Close())
@@ -52,10 +51,6 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 	return r.Lookup(n, key, found)
 }
 
-func (s *Store) readError(err error) error {
-	return fmt.Errorf("reading local state in %s: %w", s.dir, err)
-}
-
 // Reader reads a Store as of NewReader. Close it.
 type Reader struct {
 	s    *Store
@@ -73,7 +68,7 @@ func (s *Store) NewReader() (*Reader, error) {
 func (s *Store) pebbleReader() (*Reader, error) {
 	iter, err := s.db.NewIter(nil)
 	if err != nil {
-		return nil, s.readError(err)
+		return nil, s.failed("reading", err)
 	}
 	return &Reader{s: s, iter: iter}, nil
 }
@@ -88,13 +83,13 @@ func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value [
 		// The whole key is its prefix, so this asks the Bloom filters first.
 		if !r.iter.SeekPrefixGE(key(i)) {
 			if err := r.iter.Error(); err != nil {
-				return r.s.readError(err)
+				return r.s.failed("reading", err)
 			}
 			continue
 		}
 		value, err := r.iter.ValueAndErr()
 		if err != nil {
-			return r.s.readError(err)
+			return r.s.failed("reading", err)
 		}
 		if err := found(i, value); err != nil {
 			return err
@@ -110,7 +105,7 @@ func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, 
 	for ok := r.iter.First(); ok; ok = r.iter.Next() {
 		value, err := r.iter.ValueAndErr()
 		if err != nil {
-			return r.s.readError(err)
+			return r.s.failed("reading", err)
 		}
 		if string(r.iter.Key()) == localKey {
 			continue
@@ -119,10 +114,7 @@ func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, 
 			return err
 		}
 	}
-	if err := r.iter.Error(); err != nil {
-		return r.s.readError(err)
-	}
-	return nil
+	return r.s.failed("reading", r.iter.Error())
 }
 
 // Scan is Reader.Scan of the store's current content.

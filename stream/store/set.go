@@ -86,16 +86,9 @@ func (s *Set) Close() {
 
 // New returns the store of a table topic's partition, replacing the previous one in the set. CatchUp or Open opens it.
 func (s *Set) New(topic string, partition int32) *Store {
-	st := &Store{
-		topic: topic, partition: partition,
-		fs:    s.fs,
-		dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
-		cache: s.cache,
-		log:   s.log,
-
-		memtableBytes: s.MemtableBytes,
-		replayed:      &s.replayed,
-	}
+	st := &Store{topic: topic, partition: partition, fs: s.fs, cache: s.cache, log: s.log,
+		dir: filepath.Join(s.dir, topic, strconv.Itoa(int(partition))), memtableBytes: s.MemtableBytes,
+		replayed: &s.replayed}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.BufferBytes > 0 && s.memory == nil {

@@ -58,9 +58,8 @@ func NewCollector(role string, stores *Set) prometheus.Collector {
 	constant := prometheus.Labels{"role": role}
 	return sizeCollector{
 		stores: stores,
-		bytes: prometheus.NewDesc("kudos_state_bytes",
-			"Bytes on disk of the local copy of a table topic's partition.", []string{"topic", "partition"},
-			constant),
+		bytes: prometheus.NewDesc("kudos_state_bytes", "Bytes on disk of the local copy of a table topic's partition.",
+			[]string{"topic", "partition"}, constant),
 		keys: prometheus.NewDesc("kudos_state_entries",
 			"Keys on disk in the local copy of a table topic's partition, within about 1%, including those deleted "+
 				"since. Lower just after it was opened, while keys are counted.",

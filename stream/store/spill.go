@@ -3,7 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -73,7 +73,7 @@ func (s *Store) abandon() {
 // beginSpill starts to write the buffer to disk, once the previous spill is there.
 func (s *Store) beginSpill() error {
 	if s.buffer.Unsealed() {
-		return fmt.Errorf("writing local state in %s: what was staged is not committed", s.dir)
+		return s.failed("writing", errors.New("what was staged is not committed"))
 	}
 	if err := s.buffer.Settle(); err != nil {
 		return err
@@ -107,16 +107,12 @@ func (s *Store) spillAll() error {
 func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, sp, local); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+		return s.failed("writing", err)
 	}
 	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+		return s.failed("writing", err)
 	}
-	return s.waitForCompactions()
-}
-
-// waitForCompactions delays the next spill while too many files overlap: each lookup in Pebble reads all of them.
-func (s *Store) waitForCompactions() error {
+	// The next spill is delayed while too many files overlap: each lookup in Pebble reads all of them.
 	return s.waitWhile(func(m *pebble.Metrics) bool { return m.Levels[0].Sublevels >= l0Stop })
 }
 
@@ -125,7 +121,7 @@ func (s *Store) AwaitWritable() error {
 	if s.db == nil {
 		return errNotOpen
 	}
-	if err := s.usable(); err != nil {
+	if err := s.failed("writing", s.unusableWhy()); err != nil {
 		return err
 	}
 	return s.waitWhile(func(m *pebble.Metrics) bool {

@@ -118,13 +118,11 @@ func (w *Write) close() {
 // Commit applies the change together with the offset of the last log record that it covers.
 func (w *Write) Commit(offset int64) error {
 	defer w.close()
-	if err := w.s.usable(); err != nil {
+	if err := w.s.failed("writing", w.s.unusableWhy()); err != nil {
 		return err
 	}
 	if w.b == nil {
-		w.s.buffer.Stage(len(w.entries), func(i int) (key, value []byte) {
-			return w.entries[i].key, w.entries[i].value
-		})
+		w.s.buffer.Stage(len(w.entries), func(i int) ([]byte, []byte) { return w.entries[i].key, w.entries[i].value })
 		return w.s.seal(offset)
 	}
 	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
@@ -134,25 +132,19 @@ func (w *Write) Commit(offset int64) error {
 	return nil
 }
 
-// usable returns why the store can no longer be written: files are corrupted, or background work failed.
-func (s *Store) usable() error {
-	if s.corrupt.Load() {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, errCorrupted)
+// failed names the operation and the store in its error; nil stays nil.
+func (s *Store) failed(operation string, err error) error {
+	if err == nil {
+		return nil
 	}
-	if err := s.background.err(); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
-	}
-	return nil
+	return fmt.Errorf("%s local state in %s: %w", operation, s.dir, err)
 }
 
 func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error {
 	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+		return s.failed("writing", err)
 	}
-	if err := b.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
-	}
-	return nil
+	return s.failed("writing", b.Commit(pebble.NoSync))
 }
 
 // Offset returns the offset of the last log record that the store covers; ok is false when it covers none.
@@ -175,6 +167,6 @@ func decodeLocal(b []byte) (id kafka.LogID, offset int64, ok bool) {
 	if len(b) < 1+8+16 || b[0] != localVersion {
 		return kafka.LogID{}, 0, false
 	}
-	return kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}, int64(binary.BigEndian.Uint64(b[1:])),
-		true
+	id = kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}
+	return id, int64(binary.BigEndian.Uint64(b[1:])), true
 }

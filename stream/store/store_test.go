@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -37,6 +38,13 @@ func put(t testing.TB, s *Store, offset int64, round string, keys ...string) {
 		require.NoError(t, w.Set([]byte(k), []byte(k+round)))
 	}
 	require.NoError(t, w.Commit(offset))
+}
+
+func requireOffset(t testing.TB, s *Store, want int64, why ...any) {
+	t.Helper()
+	offset, ok := s.Offset()
+	require.True(t, ok, why...)
+	require.Equal(t, want, offset, why...)
 }
 
 func get(t testing.TB, s *Store, key string) (value string) {
@@ -105,8 +113,7 @@ func lookup(t testing.TB, s *Store, keys ...string) map[string]string {
 
 func TestStoreKeepsDataAndOffset(t *testing.T) {
 	dir := t.TempDir()
-	s := newStore(t, dir)
-	require.NoError(t, s.Open())
+	s := openStore(t, dir)
 	_, ok := s.Offset()
 	require.False(t, ok, "an empty store covers no offset")
 	put(t, s, 7, "", "a", "b")
@@ -120,9 +127,7 @@ func TestStoreKeepsDataAndOffset(t *testing.T) {
 	require.NoError(t, s.Close(), "closing twice is a no-op")
 
 	s = openStore(t, dir)
-	offset, ok := s.Offset()
-	require.True(t, ok)
-	require.EqualValues(t, 8, offset)
+	requireOffset(t, s, 8)
 	require.Equal(t, map[string]string{"b": "b"}, lookup(t, s, "a", "b", "c"))
 }
 
@@ -145,11 +150,9 @@ func TestLookup(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	// The 8 bytes of this post are the beginning of a private key of 9.
 	trap := binary.BigEndian.Uint64([]byte("_progres"))
-	keys := []string{
-		string(binary.BigEndian.AppendUint64(nil, 1)), pairKey(1, 1), pairKey(1, 2), pairKey(2, 1),
+	keys := []string{string(binary.BigEndian.AppendUint64(nil, 1)), pairKey(1, 1), pairKey(1, 2), pairKey(2, 1),
 		"_progres", "_progress", pairKey(trap, 's'), "_loca", "_local\x00",
-		string(binary.BigEndian.AppendUint64(nil, 1<<64-1)), pairKey(1<<64-1, 1<<64-1),
-	}
+		string(binary.BigEndian.AppendUint64(nil, 1<<64-1)), pairKey(1<<64-1, 1<<64-1)}
 	slices.Sort(keys)
 	put(t, s, 3, "", keys...)
 	want := map[string]string{}
@@ -186,16 +189,11 @@ func TestReadersDuringWrites(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	keys := []string{"a", "b", "c", "d"}
 	put(t, s, 0, "-0", keys...)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 				// A lookup sees a write as a whole or not at all.
 				found := lookup(t, s, keys...)
 				round := found["a"][1:]
@@ -218,7 +216,7 @@ func TestReadersDuringWrites(t *testing.T) {
 			require.NoError(t, s.db.Flush())
 		}
 	}
-	close(stop)
+	stop.Store(true)
 	wg.Wait()
 }
 
@@ -274,8 +272,7 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			s := newStore(t, dir)
-			require.NoError(t, s.Open())
+			s := openStore(t, dir)
 			fill(t, s, 5000, 7)
 			require.NoError(t, s.Close())
 			harm(t, s)
@@ -295,8 +292,7 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 // A corrupted block must neither end the process (Pebble's default) nor be an error forever.
 func TestStoreCorruptedWhileOpen(t *testing.T) {
 	dir := t.TempDir()
-	s := newStore(t, dir)
-	require.NoError(t, s.Open())
+	s := openStore(t, dir)
 	fill(t, s, 5000, 7)
 	require.NoError(t, s.Close())
 	s = openStore(t, dir) // with nothing in the cache but the first block

@@ -238,10 +238,8 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	out, err := os.Create(filepath.Join(dir, "out"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, out.Close()) })
-	s := settings{
-		contenders: kudosName, out: out, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1, seed: 1,
-		dir: dir, json: filepath.Join(dir, "report.json"), markdown: filepath.Join(dir, "report.md"),
-	}
+	s := settings{contenders: kudosName, out: out, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1,
+		seed: 1, dir: dir, json: filepath.Join(dir, "report.json"), markdown: filepath.Join(dir, "report.md")}
 	if os.Geteuid() == 0 { // the database's account cannot enter the directory of a test
 		s.dir, err = os.MkdirTemp("", "kudos-bench-test-")
 		require.NoError(t, err)

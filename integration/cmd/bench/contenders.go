@@ -123,8 +123,7 @@ func output(ctx context.Context, dir, name string, args ...string) error {
 }
 
 const (
-	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
-	profileSeconds = 5
+	profileSeconds = 5 // how long a drain is profiled: shorter than any drain of 5,000,000 events
 	profileTimeout = 30*time.Second + profileSeconds*time.Second
 )
 

@@ -36,8 +36,7 @@ func main() {
 	s := settings{out: os.Stdout}
 	flag.StringVar(&s.contenders, "contenders", "",
 		"comma-separated: kudos, redis, goka, streams, sql (default: all whose source is present)")
-	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform",
-		"comma-separated workloads to drain")
+	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "comma-separated workloads to drain")
 	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "comma-separated measurements")
 	flag.Func("percents", "comma-separated percentages of the drain rate to measure latency at (default: 10,50,80)",
 		func(list string) (err error) { s.percents, err = numbers(list); return err })
@@ -135,10 +134,8 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{
-		Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
-		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow},
-	}
+	p := &bench.Plan{Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
+		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow}}
 	for _, what := range words(s.measure) {
 		switch what {
 		case "drain":
@@ -175,8 +172,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 				p.Producer.HoldEach(time.Second)
 			}
 		default:
-			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, latency, recovery and producer",
-				what)
+			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, latency, recovery and producer", what)
 		}
 	}
 	return p, nil

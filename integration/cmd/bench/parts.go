@@ -68,8 +68,7 @@ func addPart(r, part *bench.Report) error {
 			}
 			if same && o.Commit != run.Commit {
 				return fmt.Errorf("%s is from commit %s in one part and from %s in another: its rounds must "+
-					"have the same commit",
-					measured(run), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
+					"have the same commit", measured(run), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
 			}
 		}
 	}

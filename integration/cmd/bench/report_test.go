@@ -39,9 +39,8 @@ func rounds() *bench.Report {
 		add := func(contender string, rate float64) {
 			d := &bench.Drain{
 				Events: 1000, EventsPerSecond: rate / slower, Rows: 10, State: bench.State{Bytes: 24_000, Pairs: 1000},
-				Used: map[string]bench.Usage{
-					bench.ContenderProcess: {CPUSeconds: 0.5, PeakBytes: 100 << 20}, "kafka": {CPUSeconds: 0.25},
-				},
+				Used: map[string]bench.Usage{bench.ContenderProcess: {CPUSeconds: 0.5, PeakBytes: 100 << 20},
+					"kafka": {CPUSeconds: 0.25}},
 			}
 			load := bench.Workload{Shape: shape, Events: 1000}
 			r.Runs = append(r.Runs, bench.Run{Round: round + 1, Contender: contender, Load: load, Drain: d})
@@ -138,9 +137,7 @@ func TestAccepting(t *testing.T) {
 			}
 		}
 		r.Runs = append(r.Runs, bench.Run{Round: round + 1, Contender: kudosName, Load: load,
-			Producer: &producer.Result{
-				LatencyLimitMs: 250, Single: of(1, 256), Batch: of(1000, 32),
-			}})
+			Producer: &producer.Result{LatencyLimitMs: 250, Single: of(1, 256), Batch: of(1000, 32)}})
 	}
 	text := render(t, r)
 	for _, line := range []string{

@@ -20,11 +20,7 @@ type servers struct {
 }
 
 func (s *servers) Open(ctx context.Context, c bench.Contender) (_ *bench.Servers, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
+	defer stack.CloseOnError(&err, s.Close)
 	broker, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: s.dir, Log: s.log})
 	if err != nil {
 		return nil, err
@@ -54,10 +50,8 @@ func (s *servers) Open(ctx context.Context, c bench.Contender) (_ *bench.Servers
 func newServers(broker *stack.Kafka, mariadb *stack.Database, dsn string, log *slog.Logger) *bench.Servers {
 	options := kafka.DefaultOptions()
 	options.Brokers = broker.Brokers()
-	return &bench.Servers{
-		Kafka: options, DSN: dsn, Replication: 1, Log: log,
-		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
-	}
+	return &bench.Servers{Kafka: options, DSN: dsn, Replication: 1, Log: log,
+		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()}}
 }
 
 func (p *peer) startRedis(ctx context.Context, s *bench.Servers, dir string) (*stack.Redis, error) {

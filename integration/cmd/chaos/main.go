@@ -20,11 +20,9 @@ import (
 )
 
 type settings struct {
-	options chaos.Options
-	kinds   string
-	report  string
-	table   string
-	keep    bool
+	options              chaos.Options
+	kinds, report, table string
+	keep                 bool
 }
 
 func main() {

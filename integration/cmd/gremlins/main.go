@@ -86,9 +86,13 @@ func run(ctx context.Context, size int, seed uint64, least float64, only string)
 	if err := l.leaveOut(ctx, chosen); err != nil {
 		return err
 	}
+	chosenIn := map[string]int{} // by package
+	for _, m := range chosen {
+		chosenIn[m.Pkg]++
+	}
 	var tested []mutation
 	for _, t := range targets {
-		n := concerns(chosen, t.pkg)
+		n := chosenIn[t.pkg]
 		if n == 0 {
 			continue
 		}
@@ -105,15 +109,6 @@ func run(ctx context.Context, size int, seed uint64, least float64, only string)
 		fmt.Printf("%s: %d mutants tested in %v\n", t.pkg, n, time.Since(begun).Round(time.Second))
 	}
 	return report(tested, chosen, survivors, least)
-}
-
-func concerns(mutations []mutation, pkg string) (n int) {
-	for _, m := range mutations {
-		if m.Pkg == pkg {
-			n++
-		}
-	}
-	return n
 }
 
 type lab struct{ dir, repo, gremlins string }

@@ -59,17 +59,13 @@ func report(tested, chosen []mutation, list string, least float64) error {
 	for _, m := range tested {
 		status[m.place()+m.Type] = m.Status
 	}
-	killed, timedOut, lived, invalid, other, unexplained := 0, 0, 0, 0, 0, 0
+	counts, other, unexplained := map[string]int{}, 0, 0 // counts are by status
 	for _, m := range chosen {
-		switch s := status[m.place()+m.Type]; s {
-		case "KILLED":
-			killed++
-		case "TIMED OUT":
-			timedOut++
-		case "NOT VIABLE":
-			invalid++
+		s := status[m.place()+m.Type]
+		counts[s]++
+		switch s {
+		case "KILLED", "TIMED OUT", "NOT VIABLE":
 		case "LIVED":
-			lived++
 			mark := "explained"
 			if !known[[3]string{m.Pkg + "/" + m.File, m.Type, m.Text}] {
 				mark = "SURVIVED"
@@ -81,10 +77,10 @@ func report(tested, chosen []mutation, list string, least float64) error {
 			fmt.Printf("%s %s %s: %s\n", strings.ToLower("not tested "+s), m.place(), m.Type, m.Text)
 		}
 	}
-	noticed := killed + timedOut
+	noticed, lived := counts["KILLED"]+counts["TIMED OUT"], counts["LIVED"]
 	percent := 100 * float64(noticed) / float64(max(1, noticed+lived))
 	fmt.Printf("chosen %d killed %d timed out %d lived %d do not compile %d not tested %d: %.1f %%\n", len(chosen),
-		killed, timedOut, lived, invalid, other, percent)
+		counts["KILLED"], counts["TIMED OUT"], lived, counts["NOT VIABLE"], other, percent)
 	switch {
 	case 100*other > (100-leastTested)*len(chosen):
 		return fmt.Errorf("%d of %d were not tested", other, len(chosen))

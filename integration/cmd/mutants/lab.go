@@ -30,10 +30,7 @@ func newLab(o options) (*lab, error) {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "kudos-mutants-")
-	if err != nil {
-		return nil, err
-	}
-	return &lab{options: o, root: root, dir: dir, baselines: map[string]func() (map[string]bool, error){}}, nil
+	return &lab{options: o, root: root, dir: dir, baselines: map[string]func() (map[string]bool, error){}}, err
 }
 
 // The outcome of a mutant: caught, survived, or another text that says what to examine.

@@ -5,8 +5,7 @@
 // A mutant is caught if a named test fails that passes three times without the mutant. A failed build, a panic outside
 // of a test, or a timeout catches nothing.
 //
-// The program has no switches for this: a mutant replaces a text in a copy of a source file, which go build uses
-// instead of the original (-overlay).
+// The program has no switches for this: go build uses copies of source files with replaced texts (-overlay).
 package main
 
 import (

@@ -20,11 +20,9 @@ import (
 )
 
 type options struct {
-	dir   string
-	nodes int
-	keep  bool
-	mysql bool
-	fetch bool
+	dir                string
+	nodes              int
+	keep, mysql, fetch bool
 }
 
 func main() {
@@ -51,11 +49,7 @@ func main() {
 func run(ctx context.Context, o options) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if o.fetch {
-		needs := []stack.Software{stack.NeedKafka}
-		if o.mysql {
-			needs = append(needs, stack.NeedMySQL)
-		}
-		return stack.Fetch(ctx, log, needs...)
+		return stack.Fetch(ctx, log, o.mysql)
 	}
 	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: o.dir, Nodes: o.nodes, Keep: o.keep, Log: log})
 	if err != nil {

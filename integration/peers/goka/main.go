@@ -1,8 +1,7 @@
 // Command goka is peer (b): likes counted with stock goka (lovoo/goka, on sarama), as its users write it and at its
 // best: one message a callback, SetValue, stores on LevelDB.
 //
-// The topic likes is keyed by post. SetValue writes the message's key only, so an action first becomes a message that
-// is keyed by its pair (post, user):
+// The topic likes is keyed by post. SetValue writes the message's key only, so an action is first keyed by its pair:
 //
 //	likes ─► goka-pairs ──loop──► goka-pairs ─► goka-deltas ─► goka-counts ─► peer.Counts ─► MySQL
 //	          re-keys             latest action   +1, −1        count

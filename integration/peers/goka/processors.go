@@ -59,10 +59,7 @@ func (c *callbacks) pairs() *goka.GroupGraph {
 
 // counting is the group that knows how many like a post.
 func (c *callbacks) counting() *goka.GroupGraph {
-	return goka.DefineGroup(groupCounts,
-		goka.Input(deltas, byteCodec{}, c.count),
-		goka.Persist(countCodec{}),
-	)
+	return goka.DefineGroup(groupCounts, goka.Input(deltas, byteCodec{}, c.count), goka.Persist(countCodec{}))
 }
 
 func (c *callbacks) rekey(ctx goka.Context, message any) {
@@ -92,8 +89,7 @@ func (c *callbacks) latest(ctx goka.Context, message any) {
 		return
 	}
 	c.first(ctx)
-	post := strconv.FormatUint(postOf(ctx.Key()), 10)
-	ctx.Emit(deltas, post, action-before) // none before is as an unlike
+	ctx.Emit(deltas, strconv.FormatUint(postOf(ctx.Key()), 10), action-before) // none before is as an unlike
 }
 
 func (c *callbacks) count(ctx goka.Context, message any) {

@@ -64,10 +64,8 @@ type Counts struct {
 
 // NewCounts makes a Counts whose Run must be running, or Set blocks.
 func (p *Peer) NewCounts() *Counts {
-	return &Counts{
-		db: p.DB, lines: p.Lines, dirty: map[uint64]int64{},
-		wake: make(chan struct{}, 1), slot: make(chan struct{}, 1),
-	}
+	return &Counts{db: p.DB, lines: p.Lines, dirty: map[uint64]int64{}, wake: make(chan struct{}, 1),
+		slot: make(chan struct{}, 1)}
 }
 
 // Set says that so many more events are in the counts, and which posts they gave a new count: possibly none. done, if

@@ -21,10 +21,8 @@ type Event struct {
 // Decode reads a record of likes.
 func Decode(key, value []byte) (Event, error) {
 	var e schema.Event
-	if err := schema.DecodeEvent(key, value, &e); err != nil {
-		return Event{}, err
-	}
-	return Event{Post: e.PostID, User: e.UserID, Like: e.Action == schema.Like}, nil
+	err := schema.DecodeEvent(key, value, &e)
+	return Event{Post: e.PostID, User: e.UserID, Like: e.Action == schema.Like}, err
 }
 
 // Likes reads the topic likes as a member of a consumer group, from the beginning where the group has not been. Offsets
@@ -82,21 +80,17 @@ func (p *Peer) OpenLikes(group string, max int) (*Likes, error) {
 
 // settle lets the batches in flight be finished and committed before another member reads on.
 func (l *Likes) settle(ctx context.Context, client *kgo.Client) {
-	l.mu.Lock()
-	wait := l.open > 0 && !l.closing
 	settled := make(chan struct{})
-	if wait {
+	l.mu.Lock()
+	if l.open > 0 && !l.closing {
 		l.settled = settled
-	}
-	l.mu.Unlock()
-	if !wait {
+	} else {
 		close(settled)
 	}
-	timeout := time.NewTimer(CloseTimeout)
-	defer timeout.Stop()
+	l.mu.Unlock()
 	select {
 	case <-settled:
-	case <-timeout.C:
+	case <-time.After(CloseTimeout):
 		l.log.Warn("partitions revoked with events in flight; their next owners read them again")
 	}
 	l.commit(ctx, client)

@@ -65,9 +65,8 @@ func Parse(args []string) (Options, error) {
 // State measures what a peer keeps to know who likes what, in bytes, and how many pairs that are.
 type State func(context.Context, *Peer) (bytes, pairs int64, err error)
 
-// Main is the main function of a peer. count counts until its context is done, which SIGTERM does; state measures what
-// the peer then keeps to know who likes what, in bytes, and how many pairs that are. Any error of either ends the
-// process with code 1: what was read and not covered is read again by the next one.
+// Main is the main function of a peer. count counts until its context is done, which SIGTERM does; then state measures.
+// Any error of either ends the process with code 1: what was read and not covered is read again by the next one.
 func Main(count func(context.Context, *Peer) error, state State) {
 	o, err := Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {

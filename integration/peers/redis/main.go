@@ -27,11 +27,9 @@ import (
 )
 
 const (
-	group = "redis-likes"
-	// batchEvents is the largest poll batch.
-	batchEvents = 50_000
-	// batchTimeout bounds what Redis may take for a batch, which is tens of milliseconds.
-	batchTimeout = 30 * time.Second
+	group        = "redis-likes"
+	batchEvents  = 50_000           // the largest poll batch
+	batchTimeout = 30 * time.Second // bounds what Redis may take for a batch, which is tens of milliseconds
 )
 
 func main() { peer.Main(count, state) }
@@ -40,9 +38,8 @@ func connect(p *peer.Peer) (rueidis.Client, error) {
 	if p.Redis == "" {
 		return nil, errors.New("this peer needs Redis: set --redis")
 	}
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{p.Redis}, ForceSingleClient: true, DisableCache: true,
-	})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{p.Redis}, ForceSingleClient: true,
+		DisableCache: true})
 	if err != nil {
 		return nil, fmt.Errorf("connect to redis %s: %w", p.Redis, err)
 	}

@@ -25,15 +25,11 @@ import (
 )
 
 const (
-	group = "sql-likes"
-	// workers, a connection each: see README.md for how the number was found.
-	workers = 64
-	// batchEvents is the largest poll batch. A small one, since offsets are those of whole batches.
-	batchEvents = 500
-	// batches in flight, so that no worker waits for the slowest one of a batch.
-	batches = 8
-	// queueTasks is how many likes wait for a worker. The reader waits where the queue is full.
-	queueTasks = 64
+	group       = "sql-likes"
+	workers     = 64  // a connection each: see README.md for how the number was found
+	batchEvents = 500 // the largest poll batch: a small one, since offsets are those of whole batches
+	batches     = 8   // in flight, so that no worker waits for the slowest one of a batch
+	queueTasks  = 64  // likes that wait for a worker; the reader waits while the queue is full
 )
 
 // tables makes what is missing. The procedure takes one round trip a like, not four. The upsert's row count tells what
@@ -82,16 +78,12 @@ func count(ctx context.Context, p *peer.Peer) error {
 	defer likes.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	var team []*worker
-	defer func() {
-		for _, w := range team {
-			w.close() // of a connection that may be broken: nothing is left to lose
-		}
-	}()
 	for range workers {
 		w, err := newWorker(ctx, p.DB)
 		if err != nil {
 			return err
 		}
+		defer w.close() // of a connection that may be broken: nothing is left to lose
 		team = append(team, w)
 	}
 	for _, w := range team {
@@ -100,11 +92,9 @@ func count(ctx context.Context, p *peer.Peer) error {
 	inFlight := make(chan *batch, batches) // closed by the reader
 	g.Go(func() error {
 		defer close(inFlight)
-		defer func() {
-			for _, w := range team {
-				close(w.queue)
-			}
-		}()
+		for _, w := range team {
+			defer close(w.queue)
+		}
 		return read(ctx, likes, team, inFlight)
 	})
 	g.Go(func() error { return finish(ctx, inFlight, p.Lines) })
@@ -180,10 +170,8 @@ func state(ctx context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
 }
 
 const (
-	// Retried, as a whole transaction: the server has rolled it back.
-	errDeadlock = 1213
-	// A like has deadlocked that often in a row: something else is wrong.
-	maxDeadlocks = 100
+	errDeadlock  = 1213 // retried, as a whole transaction: the server has rolled it back
+	maxDeadlocks = 100  // of a like in a row: after that, something else is wrong
 )
 
 // worker does the likes that are handed to it, one transaction each, in order.
@@ -239,11 +227,10 @@ func (w *worker) take(ctx context.Context, e peer.Event) error {
 	}
 	for deadlocks := 0; ; deadlocks++ {
 		_, err := w.call.ExecContext(context.WithoutCancel(ctx), e.Post, e.User, action)
-		var refused *mysql.MySQLError
-		if errors.As(err, &refused) && refused.Number == errDeadlock && deadlocks < maxDeadlocks {
-			continue
+		refused, ok := errors.AsType[*mysql.MySQLError](err)
+		if !ok || refused.Number != errDeadlock || deadlocks >= maxDeadlocks {
+			return err
 		}
-		return err
 	}
 }
 

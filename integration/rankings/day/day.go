@@ -28,10 +28,8 @@ type Options struct {
 
 // DefaultOptions are a day with that many events.
 func DefaultOptions(events int) Options {
-	return Options{
-		Seed: 1, Events: events, Start: time.Date(2026, 3, 9, 16, 30, 0, 0, time.UTC),
-		Posts: max(200, min(events/100, 60_000)), Users: max(500, min(events/4, 2_000_000)),
-	}
+	return Options{Seed: 1, Events: events, Start: time.Date(2026, 3, 9, 16, 30, 0, 0, time.UTC),
+		Posts: max(200, min(events/100, 60_000)), Users: max(500, min(events/4, 2_000_000))}
 }
 
 // Regions are the regions of likes; homes are the regions of each ten users.
@@ -98,10 +96,8 @@ type generator struct {
 
 func newGenerator(o Options) *generator {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6b75646f73))
-	g := &generator{
-		o: o, rng: rng, world: newZipf(o.Posts / 2), local: newZipf(o.Posts / 2 / len(Regions)),
-		bursts: newBursts(rng),
-	}
+	g := &generator{o: o, rng: rng, world: newZipf(o.Posts / 2), local: newZipf(o.Posts / 2 / len(Regions)),
+		bursts: newBursts(rng)}
 	for i := range g.toggles {
 		home := i % len(Regions)
 		g.toggles[i] = schema.Event{PostID: worldPost(uint64(3 * i)), UserID: uint64(o.Users + 1 + i),
@@ -191,10 +187,8 @@ func newBursts(rng *rand.Rand) []burst {
 	list := make([]burst, bursts)
 	for i := range list {
 		from := rng.IntN(minutesOfDay)
-		list[i] = burst{
-			post: 1<<40 + uint64(rng.IntN(1<<20)), from: from, to: from + 3 + rng.IntN(50),
-			share: 30 + rng.IntN(200), home: rng.IntN(len(Regions)),
-		}
+		list[i] = burst{post: 1<<40 + uint64(rng.IntN(1<<20)), from: from, to: from + 3 + rng.IntN(50),
+			share: 30 + rng.IntN(200), home: rng.IntN(len(Regions))}
 	}
 	return list
 }

@@ -96,8 +96,7 @@ func digest(tapes []*rankings.Tape) string {
 func TestSameDay(t *testing.T) {
 	tapes, err := Updates(Events(DefaultOptions(20_000)), DefaultBatching(4))
 	require.NoError(t, err)
-	require.Equal(t, "10d62bdbd5d6020f", digest(tapes),
-		"if you changed the generator on purpose, update this digest")
+	require.Equal(t, "10d62bdbd5d6020f", digest(tapes), "if you changed the generator on purpose, update this digest")
 	o := DefaultOptions(20_000)
 	o.Seed++
 	other, err := Updates(Events(o), DefaultBatching(4))

@@ -37,10 +37,8 @@ func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	partitions, tapes := make([]*partition, b.Partitions), make([]*rankings.Tape, b.Partitions)
 	for i := range partitions {
 		tapes[i] = &rankings.Tape{}
-		partitions[i] = &partition{
-			b: b, layout: layout, rng: rand.New(rand.NewPCG(b.Seed, uint64(i))), tape: tapes[i],
-			state: state{map[fold.PairKey]schema.Pair{}, map[uint64]schema.Counts{}},
-		}
+		partitions[i] = &partition{b: b, layout: layout, rng: rand.New(rand.NewPCG(b.Seed, uint64(i))), tape: tapes[i],
+			state: state{map[fold.PairKey]schema.Pair{}, map[uint64]schema.Counts{}}}
 		partitions[i].size = partitions[i].nextSize()
 	}
 	for e := range events {

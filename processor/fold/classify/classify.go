@@ -35,10 +35,8 @@ type Traced struct {
 
 // Reset empties it for the next batch and keeps its memory.
 func (v *Classified) Reset() {
-	*v = Classified{
-		Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0], Reasons: v.Reasons[:0],
-		Traced: v.Traced[:0], Layouts: v.Layouts,
-	}
+	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0],
+		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts}
 }
 
 // Add classifies one record. The result depends only on the record and the layout: it is the same in every process.
@@ -74,18 +72,16 @@ func (v *Classified) forward(rec *kgo.Record, e *schema.Event, owner int32, layo
 			Detail: fmt.Sprintf("was forwarded but is still in partition %d instead of %d", rec.Partition, owner)})
 		return
 	}
+	origin := fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset)
+	if v.Layouts > 0 {
+		origin = fmt.Appendf(origin, "/%d", v.Layouts)
+	}
 	forwarded := &kgo.Record{
 		Topic:     schema.TopicLikes,
 		Partition: owner,
 		Key:       layout.AppendKey(nil, e.PostID, e.UserID),
 		Value:     schema.AppendEvent(nil, e),
-		Headers: []kgo.RecordHeader{{
-			Key:   schema.HeaderForwarded,
-			Value: fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset),
-		}},
-	}
-	if v.Layouts > 0 {
-		forwarded.Headers[0].Value = fmt.Appendf(forwarded.Headers[0].Value, "/%d", v.Layouts)
+		Headers:   []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: origin}},
 	}
 	if sc, ok := tracing.Of(rec); ok {
 		tracing.GiveTo(forwarded, sc)
@@ -111,16 +107,12 @@ func (v *Classified) deadLetter(rec *kgo.Record, why *schema.PoisonError) {
 	key, value, headers := fit(rec)
 	v.Reasons = append(v.Reasons, why.Reason)
 	v.DeadLetters = append(v.DeadLetters, &kgo.Record{
-		Topic:     schema.TopicDLT,
-		Partition: rec.Partition,
-		Key:       key,
-		Value:     value,
+		Topic: schema.TopicDLT, Partition: rec.Partition, Key: key, Value: value,
 		Headers: append(headers[:len(headers):len(headers)],
 			kgo.RecordHeader{Key: schema.HeaderDLTError, Value: fmt.Appendf(nil, "%s: %s", why.Reason, why)},
 			kgo.RecordHeader{Key: schema.HeaderDLTTopic, Value: []byte(rec.Topic)},
 			kgo.RecordHeader{Key: schema.HeaderDLTPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)},
-			kgo.RecordHeader{Key: schema.HeaderDLTOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)},
-		),
+			kgo.RecordHeader{Key: schema.HeaderDLTOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)}),
 	})
 }
 

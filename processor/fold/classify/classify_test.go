@@ -80,10 +80,9 @@ func TestInvalidEventBecomesADeadLetter(t *testing.T) {
 }
 
 func TestEveryPoisonReasonIsCovered(t *testing.T) {
-	require.ElementsMatch(t, schema.PoisonReasons, []schema.PoisonReason{
-		schema.Undecodable, schema.KeyMismatch, schema.ZeroID, schema.UnknownAction, schema.NegativeTime,
-		schema.OverSize, schema.Misplaced,
-	}, "a new reason needs a case in TestInvalidEventBecomesADeadLetter")
+	require.ElementsMatch(t, schema.PoisonReasons, []schema.PoisonReason{schema.Undecodable, schema.KeyMismatch,
+		schema.ZeroID, schema.UnknownAction, schema.NegativeTime, schema.OverSize, schema.Misplaced},
+		"a new reason needs a case in TestInvalidEventBecomesADeadLetter")
 }
 
 // A compressed batch of likes may hold a record too large for likes.dlt. Untruncated, it would block the partition.
@@ -302,11 +301,9 @@ func FuzzClassify(f *testing.F) {
 			1e9}), schema.HeaderForwarded, "1@5", int32(2), int64(5))
 	f.Add([]byte("x"), []byte("\xff"), "trace", "a", int32(0), int64(0))
 	f.Fuzz(func(t *testing.T, key, value []byte, header, headerValue string, partition int32, offset int64) {
-		rec := &kgo.Record{
-			Topic: schema.TopicLikes, Partition: partition & (testPartitions - 1), Offset: offset,
-			Key: key, Value: value,
-			Headers: []kgo.RecordHeader{{Key: header, Value: []byte(headerValue)}}, Timestamp: time.UnixMilli(appendMs),
-		}
+		rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition & (testPartitions - 1), Offset: offset,
+			Key: key, Value: value, Headers: []kgo.RecordHeader{{Key: header, Value: []byte(headerValue)}},
+			Timestamp: time.UnixMilli(appendMs)}
 		v := classifyOne(rec)
 		require.Equal(t, 1, len(v.Events)+len(v.Forwards)+len(v.DeadLetters))
 		for _, e := range v.Events {

@@ -11,10 +11,7 @@ import (
 )
 
 // The layout of the partitions, and the log-append time of the records.
-const (
-	Partitions = 4
-	AppendMs   = int64(1_700_000_000_000)
-)
+const Partitions, AppendMs = 4, int64(1_700_000_000_000)
 
 // Layout has no user buckets.
 var Layout = schema.Layout{Partitions: Partitions}
@@ -25,12 +22,10 @@ type State struct {
 	Count map[uint64]schema.Counts
 }
 
-// Pairs implements fold.State.
 func (s *State) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
 	return lookUp(s.Pair, keys, found)
 }
 
-// Counts implements fold.State.
 func (s *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
 	return lookUp(s.Count, posts, found)
 }

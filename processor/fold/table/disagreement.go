@@ -18,8 +18,7 @@ type Disagreement struct {
 
 // FindDisagreement compares what one transaction writes: the progress record, the last record of like-updates and the
 // committed offset. It returns nil if the offset is that of the progress record, or there is none: offsets expire.
-func FindDisagreement(
-	ctx context.Context, cl kmsg.Requestor, topics kafka.Topics, partition int32, p *schema.Progress,
+func FindDisagreement(ctx context.Context, cl kmsg.Requestor, topics kafka.Topics, partition int32, p *schema.Progress,
 ) (*Disagreement, error) {
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, partition)
 	if err != nil || !ok || committed == p.NextOffset {
@@ -58,8 +57,7 @@ func FindDisagreement(
 
 // action returns one that works on this cluster: if retention has deleted folded events of likes, or reactions have
 // moved between partitions, the state table cannot be rebuilt from the events alone.
-func (d *Disagreement) action(
-	ctx context.Context, cl kmsg.Requestor, partition int32, p *schema.Progress,
+func (d *Disagreement) action(ctx context.Context, cl kmsg.Requestor, partition int32, p *schema.Progress,
 ) (string, error) {
 	if d.OffsetOnly {
 		return ActionOffsets, nil

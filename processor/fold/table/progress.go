@@ -26,9 +26,8 @@ func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (*schem
 	return readLast(ctx, cl, schema.TopicUpdates, partition, 1<<10, isUpdate, schema.DecodeUpdate)
 }
 
-const windowGrowth = 16 // the factor by which readLast grows its window after it found nothing
-
-// readLast decodes the last wanted record of a partition. It searches from the end, first in the last window offsets.
+// readLast decodes the last wanted record of a partition. It searches from the end, first in the last window offsets,
+// then in 16 times as many.
 func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, partition int32, window int64,
 	wanted func(*kgo.Record) bool, decode func(value []byte, into *T) error,
 ) (last *T, err error) {
@@ -36,7 +35,7 @@ func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, parti
 	if err != nil {
 		return nil, err
 	}
-	for ; last == nil; window *= windowGrowth {
+	for ; last == nil; window *= 16 {
 		from := max(start, end-window)
 		err = kafka.ReadLog(ctx, cl, topic, partition, from, func(c kafka.LogChunk) (bool, error) {
 			for _, rec := range slices.Backward(c.Records) {

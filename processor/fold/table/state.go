@@ -46,6 +46,15 @@ func (t *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
 		})
 }
 
+// ReadCounts returns the counts of a post; found reports whether the partition has a record of them.
+func ReadCounts(store *store.Store, post uint64) (c schema.Counts, found bool, err error) {
+	found, err = store.Find(schema.AppendCountsKey(nil, post), func(value []byte) (err error) {
+		c, err = schema.DecodeCounts(value)
+		return err
+	})
+	return c, found, err
+}
+
 // ReadProgress returns the partition's progress record; ok is false if there is none.
 func ReadProgress(store *store.Store) (p schema.Progress, ok bool, err error) {
 	ok, err = store.Find([]byte(schema.StateProgressKey), func(value []byte) error {

@@ -128,8 +128,7 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 	}
 	req.Header = c.header.Clone()
 	resp, err := c.client.Do(req)
-	var failed *url.Error
-	if errors.As(err, &failed) && failed.Timeout() {
+	if failed, ok := errors.AsType[*url.Error](err); ok && failed.Timeout() {
 		return retry.RetryableError(err)
 	}
 	if err != nil {

@@ -34,12 +34,10 @@ var propagator = propagation.TraceContext{}
 
 // Wanted reports whether the environment asks for the export of traces.
 func Wanted() bool {
-	set := func(name string) bool { return os.Getenv(name) != "" }
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
-	return set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") ||
-		set("OTEL_TRACES_EXPORTER")
+	return setting("ENDPOINT") != "" || os.Getenv("OTEL_TRACES_EXPORTER") != ""
 }
 
 // Setup exports this process's traces under the service name, if Wanted. stop sends the rest, until its context ends.
@@ -138,8 +136,7 @@ func Of(rec *kgo.Record) (trace.SpanContext, bool) {
 	if len(rec.Headers) == 0 {
 		return trace.SpanContext{}, false
 	}
-	ctx := propagator.Extract(context.Background(), kotel.NewRecordCarrier(rec))
-	sc := trace.SpanContextFromContext(ctx)
+	sc := trace.SpanContextFromContext(propagator.Extract(context.Background(), kotel.NewRecordCarrier(rec)))
 	return sc, sc.IsSampled()
 }
 
@@ -155,8 +152,7 @@ func Begin(parent trace.SpanContext, name string, rec *kgo.Record, began time.Ti
 		trace.WithTimestamp(began), trace.WithAttributes(
 			semconv.MessagingSystemKafka, semconv.MessagingDestinationName(rec.Topic),
 			semconv.MessagingDestinationPartitionID(fmt.Sprint(rec.Partition)),
-			attribute.Int64("messaging.kafka.offset", rec.Offset),
-		))
+			attribute.Int64("messaging.kafka.offset", rec.Offset)))
 	return span
 }
 

@@ -6,8 +6,7 @@ import (
 	"math/bits"
 )
 
-// memtable holds the last writes, unordered: entries one after another, and a hash index over them. They are sorted
-// once, when they are spilled.
+// memtable holds the last writes, unordered: entries one after another, and a hash index. A spill sorts them once.
 //
 // An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
 type memtable struct {
@@ -131,7 +130,7 @@ func (m *memtable) add(key, value []byte) (place uint32) {
 	size := 2*binary.MaxVarintLen32 + len(key) + len(value)
 	last := len(m.chunks) - 1
 	if last < 0 || cap(m.chunks[last])-len(m.chunks[last]) < size {
-		m.chunks = append(m.chunks, m.newChunk(size))
+		m.chunks = append(m.chunks, m.pages.chunk(size))
 		last++
 	}
 	b := m.chunks[last]
@@ -197,13 +196,6 @@ func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
 		}
 	}
 	return nil
-}
-
-func (m *memtable) newChunk(size int) []byte {
-	if size <= chunkSize {
-		return m.pages.chunk()
-	}
-	return make([]byte, 0, size)
 }
 
 // like gives an empty table an index as large as that of another one.

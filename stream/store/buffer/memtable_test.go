@@ -135,7 +135,7 @@ func TestPages(t *testing.T) {
 		used := map[*byte]bool{}
 		var chunks [][]byte
 		for range 3 * mappedChunks {
-			c := p.chunk()
+			c := p.chunk(1)
 			require.Empty(t, c)
 			require.Equal(t, chunkSize, cap(c))
 			c = append(c, make([]byte, chunkSize)...)
@@ -144,7 +144,7 @@ func TestPages(t *testing.T) {
 			chunks = append(chunks, c)
 		}
 		p.giveBack(append(chunks[:5:5], make([]byte, 2*chunkSize)))
-		again := p.chunk()
+		again := p.chunk(1)
 		require.Empty(t, again)
 		require.Equal(t, !small, used[&again[:1][0]])
 		p.close()

@@ -23,12 +23,13 @@ const (
 	minPaged     = 64 << 20 // the size of the buffers, in bytes, from which on it is worth it
 )
 
-func (p *pages) chunk() []byte {
+// chunk returns an empty chunk with a capacity of at least size bytes.
+func (p *pages) chunk(size int) []byte {
+	if p.small || size > chunkSize {
+		return make([]byte, 0, max(size, chunkSize))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.small {
-		return make([]byte, 0, chunkSize)
-	}
 	if len(p.free) == 0 {
 		mapping := mapPages(mappedChunks * chunkSize)
 		p.all = append(p.all, mapping)
