@@ -63,7 +63,7 @@ test: deps lint ## before you propose a change, some 5 minutes: check, and the w
 	{ [ -z "$$others" ] || $(GO) test $(FLAGS) -vet=off -count=1 -parallel $(PARALLEL) -timeout 20m $$others; } && \
 	{ [ "$$others" = "$$packages" ] || $(GO) test $(FLAGS) -vet=off -count=1 -timeout 20m $(BROWSER); }
 
-verify: test verify-adds ## before a release, some 28 minutes: also race detector, every park, walk-throughs, image, peers, fuzzing
+verify: test verify-adds ## before a release, some 27 minutes: also race detector, every park, walk-throughs, image, peers, fuzzing
 
 # What CI runs after `make test`. The race detector runs on every package, and then on the program with real servers, in
 # tests that kill and restart it: a race exits the program, so the test fails. The CPU-intensive rest runs without it.
