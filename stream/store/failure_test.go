@@ -112,6 +112,7 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	s := bufferedStore(t, fs, t.TempDir())
 	put(t, s, 7, "", "a")
 	require.NoError(t, s.spillAll())
+	<-s.buffer.Read() // from now on the filter decides
 	full.Store(true)
 	put(t, s, 8, "", "b")
 	require.NoError(t, s.beginSpill())
