@@ -15,6 +15,8 @@ import (
 	"kudos/schema"
 )
 
+// This file measures how fast a contender counts a full topic.
+
 // Drain is the result of counting a full topic.
 type Drain struct {
 	Events          int64   `json:"events"`

@@ -22,6 +22,8 @@ import (
 	"kudos/stream/store"
 )
 
+// This file is kudos as a contender, and its recovery.
+
 // Kudos is kudos as a contender: one `kudos processor` with default settings.
 type Kudos struct {
 	Program child.Command // the binary, with the arguments and environment that configure it

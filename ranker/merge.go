@@ -15,6 +15,8 @@ import (
 	"kudos/stream/kafka"
 )
 
+// This file merges the lists of all partitions into rankings: the group trending.
+
 type source struct {
 	reported bool // at least one seal has arrived
 	window.Clock

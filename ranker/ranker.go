@@ -21,6 +21,8 @@ import (
 	"kudos/stream/store"
 )
 
+// This file starts the three groups, with their metrics, and resets their state.
+
 // Ranker runs the groups of the ranker role in one process.
 type Ranker struct {
 	db     *sql.Shards // nil if rankings are in Kafka only

@@ -27,6 +27,8 @@ import (
 	"kudos/schema"
 )
 
+// This file has the routes of the HTTP API and how each is answered.
+
 // document describes the API; a test compares the two.
 //
 //go:embed openapi.yaml

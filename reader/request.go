@@ -18,6 +18,8 @@ import (
 	"kudos/schema"
 )
 
+// This file parses and checks requests, and waits until a view covers min_offset.
+
 const (
 	minOffset     = "min_offset"
 	maxOffset     = 1<<63 - 2 // of an event, so that the offset after it fits too

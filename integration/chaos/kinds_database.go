@@ -16,6 +16,8 @@ import (
 	"kudos/integration/stack"
 )
 
+// This file is the faults of MariaDB, and the failover to its replica.
+
 func killMySQL(ctx context.Context, f *fault) error {
 	primary := f.sys.database.Load().primary
 	f.on("%v at %s", primary, primary.Address())

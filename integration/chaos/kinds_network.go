@@ -21,6 +21,8 @@ import (
 	"kudos/integration/stack"
 )
 
+// This file is the faults of the network, and the proxies that cause them.
+
 // weather is a network disturbance: toxics, their duration, and how to recognize their effect.
 type weather struct {
 	toxics []toxic

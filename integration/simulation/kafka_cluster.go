@@ -11,6 +11,8 @@ import (
 	"kudos/schema"
 )
 
+// This file is a model of a Kafka cluster: its requests and transactions.
+
 type cluster struct {
 	w            *world
 	id           string

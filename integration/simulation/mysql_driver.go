@@ -15,6 +15,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
+// This file is a database/sql driver for the modeled MySQL server: sessions and statements.
+
 type connector struct{ proc *process }
 
 func (k connector) Driver() driver.Driver { return nil }

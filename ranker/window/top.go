@@ -7,6 +7,8 @@ import (
 	"kudos/schema"
 )
 
+// This file picks the best posts: their order with ties, the lists of windows, and leaderboards.
+
 // Better compares posts; the better one sorts first.
 func Better(a, b Post) int {
 	return cmp.Or(-cmp.Compare(a.Score, b.Score), cmp.Compare(a.Reached, b.Reached), cmp.Compare(a.ID, b.ID))
