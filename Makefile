@@ -88,9 +88,8 @@ nightly: ## everything that takes hours: facts, mutants, chaos, a million schedu
 	@$(MAKE) --no-print-directory simulate SCHEDULES=1000000
 	KUDOS_TEST_SOAK=60m $(GO) test -count=1 -timeout 90m -v -run '^TestDevSoak$$' ./cli
 
-# NAME= is a case in cases.txt; without NAME= it lists them.
 regress: ## replay a past failure: make regress NAME=far-min-offset
-	@$(GO) run ./integration/cmd/regress $(NAME)
+	@integration/regress.sh $(NAME)
 
 modules:
 	@staticcheck=$$($(TOOL) -n staticcheck) && for module in $(MODULES); do echo "$$module" && \

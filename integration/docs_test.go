@@ -124,6 +124,22 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
+// TestRegressionCasesExist: integration/regress.sh runs the test that a line names, in the package that it names.
+func TestRegressionCasesExist(t *testing.T) {
+	cases := regexp.MustCompile(`(?m)^[a-z0-9-]+ +\./(\S+) +(Test\w+) +\S.*$`)
+	found := cases.FindAllStringSubmatch(readText(t, "regress.txt"), -1)
+	require.Len(t, found, strings.Count(readText(t, "regress.txt"), "\n")-2, "lines of name, package, test and text")
+	for _, c := range found {
+		declared := false
+		for _, s := range sources(t) {
+			if filepath.ToSlash(filepath.Dir(s.path)) == c[1] && strings.HasSuffix(s.path, "_test.go") {
+				declared = declared || strings.Contains(readText(t, filepath.Join(root, s.path)), "\nfunc "+c[2]+"(")
+			}
+		}
+		require.True(t, declared, "%s has no %s", c[1], c[2])
+	}
+}
+
 // TestReadmeFigures compares the table of README.md with the benchmarks.
 func TestReadmeFigures(t *testing.T) {
 	text, prose := pages(t)

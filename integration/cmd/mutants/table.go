@@ -77,7 +77,7 @@ var mutants = []mutant{
 		"schema.FoldTransactionalID(a.Partition),\n		Member", "schema.FoldTransactionalID(a.Partition) + a.Member.ID,\n		Member"), real("TestRule2")},
 	{2, "the transactional id is initialized before anything is read", one("stream/kafka/fencing.go", "	_, _, err := cl.ProducerID(ctx)\n", "	var err error\n"), real("TestRule2")},
 	{2, "a tool that a parked worker fences tries again", one("stream/kafka/fencing.go", "		if IsTakenOver(err) {", "		if false {"), test("stream/kafka", "TestRetryTakenOver")},
-	{2, "a fenced worker gives up", one("stream/kafka/errors.go", "			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return err\n"), real("TestRule2")},
+	{2, "a fenced worker gives up", one("stream/kafka/errors.go", "			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return fmt.Errorf(\"%w\", err)\n"), real("TestRule2")},
 	{2, "a fenced worker never initializes its transactional id again", []edit{
 		{stepGo, "	if errors.Is(err, kafka.ErrFenced) {", "	if false {"},
 		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
