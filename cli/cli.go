@@ -95,10 +95,10 @@ Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a differe
 	}
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(&cobra.Group{ID: "roles", Title: "Run:"}, &cobra.Group{ID: "setup", Title: "Setup and data:"},
 		&cobra.Group{ID: "repair", Title: "Verify and repair:"}, &cobra.Group{ID: "about", Title: "Inspect:"})
 	root.SetHelpCommandGroupID("about")
+	root.SetCompletionCommandGroupID("about")
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
 			cmd.GroupID = group

@@ -188,6 +188,21 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	}
 }
 
+func TestShellCompletion(t *testing.T) {
+	for args, want := range map[string]string{
+		"trending --window":                               "10m\n1h\n24h\nday\nall\n:4\n",
+		"trending --set ranker.windows=5m,2h --window":    "5m\n2h\nday\nall\n:4\n",
+		"trending --set ranker.regions=DE,US-CA --region": "global\nDE\nUS-CA\n:4\n",
+		"trending --region":                               "\nZM\nZW\n:4\n", // the last countries
+		"config --output":                                 "text\njson\n:4\n",
+		"processor --set":                                 "\nlog.format=\n:6\n",
+	} {
+		_, stdout, _ := kudos(t, "", append(append([]string{"__complete"}, strings.Fields(args)...), "")...)
+		require.Contains(t, stdout, want, args)
+		require.NotContains(t, stdout, "\nDD\n", "a country of the past")
+	}
+}
+
 func TestConfigShowsWhereEachValueCameFrom(t *testing.T) {
 	t.Setenv("KUDOS_ADMIN_ADDR", "127.0.0.1:9999")
 	_, table, _ := kudos(t, "", "config", "--brokers", "a:1,b:2", "--mysql-dsn", "me:hunter2@tcp(db:3306)/kudos")

@@ -43,6 +43,9 @@ func addSettings(cmd *cobra.Command, short ...shortFlag) *settings {
 	flags := cmd.Flags()
 	flags.StringVar(&s.file, "config", "", "YAML file with settings")
 	flags.StringArrayVar(&s.set, "set", nil, `any setting, as key=value; repeatable ("kudos config" lists the keys)`)
+	complete(cmd, "set", cobra.ShellCompDirectiveNoSpace, func() []string {
+		return strings.Fields(strings.Join(config.Keys(), "= ") + "=")
+	})
 	for _, f := range short {
 		flags.String(f.name, "", fmt.Sprintf("%s (%s)", f.usage, f.key))
 	}
@@ -55,16 +58,24 @@ func addSettings(cmd *cobra.Command, short ...shortFlag) *settings {
 // run makes do the action of the command. An error in the configuration is a usageError.
 func (s *settings) run(do func(ctx context.Context, cfg *config.Loaded, args []string) error) *cobra.Command {
 	s.cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := s.collect(); err != nil {
-			return usageError{err}
-		}
-		cfg, err := config.Load(config.Sources{File: s.file, Flags: s.flags})
+		cfg, err := s.load()
 		if err != nil {
-			return usageError{fmt.Errorf("configuration:\n%w", err)}
+			return usageError{err}
 		}
 		return do(cmd.Context(), cfg, args)
 	}
 	return s.cmd
+}
+
+func (s *settings) load() (*config.Loaded, error) {
+	if err := s.collect(); err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(config.Sources{File: s.file, Flags: s.flags})
+	if err != nil {
+		return nil, fmt.Errorf("configuration:\n%w", err)
+	}
+	return cfg, nil
 }
 
 // collect gathers all flags by key. A key given twice is an error: it is unclear which value applies.
@@ -123,6 +134,7 @@ func (o *output) Set(s string) error {
 func addOutput(cmd *cobra.Command) *output {
 	o := output("text")
 	cmd.Flags().Var(&o, "output", "text, or json for scripts")
+	complete(cmd, "output", 0, func() []string { return []string{"text", "json"} })
 	return &o
 }
 

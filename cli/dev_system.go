@@ -120,7 +120,7 @@ func (d *devSystem) startServers() (servers []work, err error) {
 		if d.broker, err = dev.StartBroker(d.flags.kafkaAddr, dataDir, d.log); err != nil {
 			return nil, err
 		}
-		servers = append(servers, d.broker.RunAndClean)
+		servers = append(servers, d.broker.Run)
 		d.cfg.Kafka.Brokers = []string{d.broker.Address()}
 		d.cfg.Topics.ReplicationFactor = 1
 	}

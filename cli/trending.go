@@ -38,7 +38,10 @@ elsewhere below it. --output json prints each as stored in Kafka, one per line.`
 		"10m, 1h, … as configured, day or all (default: 1h if configured, else the first of ranker.windows)")
 	follow := cmd.Flags().Bool("follow", false, "show each new ranking, until Ctrl-C")
 	out := addOutput(cmd)
-	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
+	settings := addSettings(cmd, brokersFlag)
+	complete(cmd, "region", 0, settings.regions)
+	complete(cmd, "window", 0, settings.windows)
+	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		t := &trending{a: a, cfg: cfg, follow: *follow}
 		var errRegion, errWindow error
 		t.region, errRegion = regionOf(*region)

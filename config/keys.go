@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/go-viper/mapstructure/v2"
 )
 
@@ -18,6 +19,15 @@ type setting struct {
 
 // settings returns the leaves of c in field order. Their values can be set.
 func settings(c *Config) []setting { return appendSettings(nil, "", reflect.ValueOf(c).Elem()) }
+
+// Keys lists the keys of all settings, in the order of the example file.
+func Keys() (keys []string) {
+	c := Default()
+	for _, s := range settings(&c) {
+		keys = append(keys, s.key)
+	}
+	return keys
+}
 
 func appendSettings(list []setting, prefix string, v reflect.Value) []setting {
 	for i := range v.NumField() {
@@ -54,7 +64,7 @@ func unknown(what, name string, known []string) error {
 func nearest(name string, known []string) (string, bool) {
 	best, distance := "", len(name)/3+1
 	for _, k := range known {
-		if d := editDistance(name, k); d < distance {
+		if d := levenshtein.ComputeDistance(name, k); d < distance {
 			best, distance = k, d
 		}
 	}
@@ -70,26 +80,6 @@ func nearest(name string, known []string) (string, bool) {
 		}
 	}
 	return best, endings == 1
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // decode sets a setting from its text, so that all sources parse and bound numbers and durations in the same way.

@@ -46,7 +46,7 @@ const (
 	never        = int64(365 * 24 * time.Hour / time.Millisecond) // an interval in milliseconds that does not elapse
 )
 
-// StartBroker listens on address (port 0: any free port) and serves; call Run or RunAndClean to shut it down. Clients
+// StartBroker listens on address (port 0: any free port) and serves; call Run or Run to shut it down. Clients
 // are told to connect to the same host. dataDir has topics, logs, offsets and transactional ids ("": all in memory): a
 // closed broker restarts with all of it, a killed one may have lost part of the transaction that it was ending.
 func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
@@ -85,15 +85,9 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 // Address is where the broker listens, host:port.
 func (b *Broker) Address() string { return b.address }
 
-// Run serves until ctx ends, then closes the broker and its connections; their goroutines end shortly after.
+// Run serves until ctx ends, and trims and compacts the logs. Then it closes the broker and its connections; their
+// goroutines end shortly after.
 func (b *Broker) Run(ctx context.Context) error {
-	<-ctx.Done()
-	b.cluster.Close()
-	return nil
-}
-
-// RunAndClean is Run, and also trims and compacts the logs.
-func (b *Broker) RunAndClean(ctx context.Context) error {
 	defer b.cluster.Close()
 	c, err := newCleaner(b)
 	if err == nil {
