@@ -32,7 +32,7 @@ var (
 func pages(t *testing.T) (text, prose map[string]string) {
 	t.Helper()
 	text, prose = map[string]string{}, map[string]string{}
-	for _, name := range append(glob(t, root, "docs/*.md"), root+"/README.md", root+"/CONTRIBUTING.md") {
+	for _, name := range append(glob(t, root, "docs/*.md"), glob(t, root, "*.md")...) {
 		text[name] = readText(t, name)
 		prose[name] = codeBlock.ReplaceAllStringFunc(text[name], func(s string) string {
 			return strings.Repeat("\n", strings.Count(s, "\n"))

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -202,10 +203,15 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-const earlier = "3fb8240" // later versions must be able to take over this commit's topics, state directories and tables
-
-// buildEarlier builds the program of that commit, without its embedded servers.
+// buildEarlier builds the last release, without its embedded servers: this version must be able to take over its
+// topics, state directories and tables. Until there is one, a commit from before packages and names changed stands in.
 func buildEarlier(t *testing.T) (program string) {
+	earlier := "3fb8240"
+	if tag, err := exec.CommandContext(t.Context(), "git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v*",
+		"HEAD~").Output(); err == nil {
+		earlier = strings.TrimSpace(string(tag))
+	}
+	t.Log("earlier version: " + earlier)
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
 		missing(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
@@ -224,7 +230,7 @@ func buildEarlier(t *testing.T) (program string) {
 	return program
 }
 
-// TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier commit. Under load its processes
+// TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its processes
 // are replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	parallel(t, tier.Verify)
