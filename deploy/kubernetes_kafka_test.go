@@ -2,13 +2,17 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"kudos/integration/deployed"
 	"kudos/integration/tier"
@@ -81,7 +85,48 @@ func TestKubernetesAlertsEqualTheRules(t *testing.T) {
 	rules := readYAML[map[string]any](t, "prometheus/kudos.rules.yaml")
 	want, err := json.Marshal(rules)
 	require.NoError(t, err)
-	o := deployed.Read[object](t, path)[0]
-	require.Equal(t, "PrometheusRule", o.Kind)
-	require.JSONEq(t, string(want), string(o.Spec))
+	for _, o := range append(deployed.Read[object](t, path), ofKind(t, chartDir, "PrometheusRule")...) {
+		require.Equal(t, "PrometheusRule", o.Kind)
+		require.JSONEq(t, string(want), string(o.Spec))
+	}
+}
+
+// TestChartEqualsKustomizations: Helm installs the same objects, besides the alerts, with setup before the roles.
+func TestChartEqualsKustomizations(t *testing.T) {
+	hash := regexp.MustCompile(`-[0-9a-z]{10}"`)
+	read := func(directory string) map[string]any {
+		all := map[string]any{}
+		for _, text := range deployed.Read[json.RawMessage](t, "deploy/"+directory) {
+			var o map[string]any
+			require.NoError(t, json.Unmarshal(hash.ReplaceAll(text, []byte(`"`)), &o))
+			metadata := o["metadata"].(map[string]any)
+			labels, _ := metadata["labels"].(map[string]any)
+			if labels["app.kubernetes.io/name"] != "kudos" || o["kind"] == "PrometheusRule" {
+				continue
+			}
+			before := strings.HasPrefix(directory, "helm/") && labels["app.kubernetes.io/component"] == "setup"
+			require.Equal(t, before, metadata["annotations"] != nil, "%s: only setup is a hook", metadata["name"])
+			delete(metadata, "annotations")
+			if data, is := o["data"].(map[string]any); is {
+				var settings any
+				require.NoError(t, yaml.Unmarshal([]byte(data["kudos.yaml"].(string)), &settings))
+				o["data"] = settings
+			}
+			all[fmt.Sprint(o["kind"], " ", metadata["name"])] = o
+		}
+		return all
+	}
+	require.Equal(t, read(devDir), read(chartDevDir))
+	require.Equal(t, read(productionDir), read(chartDir))
+}
+
+func TestChartRefusesMisspeltValues(t *testing.T) {
+	tier.Verify(t)
+	for _, value := range []string{"imagge.tag=v1", "roles.reader.replica=1", "autoscaling.enable=true"} {
+		lint := exec.CommandContext(t.Context(), "./helm.sh", "lint", "../../deploy/helm/kudos", "--set", value)
+		lint.Dir = "../integration/deploycheck"
+		out, err := lint.CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), "additional properties")
+	}
 }

@@ -3,7 +3,6 @@ package deploy
 import (
 	"fmt"
 	"net"
-	"path"
 	"slices"
 	"testing"
 
@@ -93,7 +92,7 @@ func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 	for _, directory := range overlays {
 		for _, w := range kudosWorkloads(t, directory) {
-			t.Run(path.Base(directory)+"/"+w.Metadata.Name, func(t *testing.T) {
+			t.Run(directory+"/"+w.Metadata.Name, func(t *testing.T) {
 				in, out := letThrough(t, directory, w)
 				require.Equal(t, w.Template.Spec.Containers[0].port("http") != 0, slices.Contains(in, "http"))
 				_, cfg := asInPod(t, directory, w.Template.Spec)

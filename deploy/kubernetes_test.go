@@ -29,7 +29,7 @@ import (
 func TestKubernetesFitsTheProgram(t *testing.T) {
 	for _, directory := range overlays {
 		for _, w := range kudosWorkloads(t, directory) {
-			t.Run(path.Base(directory)+"/"+w.Metadata.Name, func(t *testing.T) {
+			t.Run(directory+"/"+w.Metadata.Name, func(t *testing.T) {
 				p := w.Template.Spec
 				require.Len(t, p.Containers, 1)
 				checkComponent(t, directory, w)

@@ -10,15 +10,17 @@ import (
 	"kudos/integration/deployed"
 )
 
-// The deployment files: the image, and the directories for kubectl apply.
+// The deployment files: the image, and the directories for kubectl apply or with values of the chart.
 const (
 	dockerfilePath = "Dockerfile"
 	devDir         = "kubernetes/overlays/dev"
 	productionDir  = "kubernetes/overlays/production"
 	strimziDir     = "kubernetes/strimzi"
+	chartDevDir    = "helm/dev"
+	chartDir       = "helm/production"
 )
 
-var overlays = []string{devDir, productionDir}
+var overlays = []string{devDir, productionDir, chartDevDir, chartDir}
 
 // object has the fields of a Kubernetes object that these tests check.
 type object struct {

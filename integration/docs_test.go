@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,14 +19,15 @@ const (
 )
 
 var (
-	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	mdLink    = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
-	mdHeading = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
-	codeName  = regexp.MustCompile("^`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`$")
-	testName  = regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+…?`)
-	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)`)
-	unwrapped = regexp.MustCompile(`^\||<img `)
-	figure    = regexp.MustCompile(`\d[\d,.]*[,.]\d+`)
+	codeBlock  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	mdLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	mdHeading  = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
+	codeName   = regexp.MustCompile("^`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`$")
+	testName   = regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+…?`)
+	testFunc   = regexp.MustCompile(`(?m)^func (Test\w+)`)
+	unwrapped  = regexp.MustCompile(`^\||<img `)
+	regression = regexp.MustCompile(`(?m)^[a-z0-9-]+ +(\./\S+) +(Test\w+) +\S.*$`)
+	figure     = regexp.MustCompile(`\d[\d,.]*[,.]\d+`)
 )
 
 // pages reads the documentation, by path from this package. Code blocks are blanked.
@@ -103,15 +105,21 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-// TestDocsNameTests looks for each test that a page names. A name that ends in … stands for all that begin so.
+// TestDocsNameTests looks for each test that a page or regress.txt names. A name that ends in … stands for all that
+// begin so.
 func TestDocsNameTests(t *testing.T) {
 	declared := "\n"
 	for _, s := range sources(t) {
 		if strings.HasSuffix(s.path, "_test.go") {
 			for _, f := range testFunc.FindAllStringSubmatch(readText(t, filepath.Join(root, s.path)), -1) {
-				declared += f[1] + "\n"
+				declared += fmt.Sprintf("%s\n./%s %[1]s\n", f[1], filepath.ToSlash(filepath.Dir(s.path)))
 			}
 		}
+	}
+	cases := readText(t, "regress.txt") // after two other lines: name, package, test, what went wrong
+	require.Len(t, regression.FindAllString(cases, -1), strings.Count(cases, "\n")-2)
+	for _, c := range regression.FindAllStringSubmatch(cases, -1) {
+		require.Contains(t, declared, c[1]+" "+c[2]+"\n")
 	}
 	text, _ := pages(t)
 	for page, text := range text {
@@ -121,22 +129,6 @@ func TestDocsNameTests(t *testing.T) {
 				t.Errorf("%s: no test is named %s", page, name)
 			}
 		}
-	}
-}
-
-// TestRegressionCasesExist: integration/regress.sh runs the test that a line names, in the package that it names.
-func TestRegressionCasesExist(t *testing.T) {
-	cases := regexp.MustCompile(`(?m)^[a-z0-9-]+ +\./(\S+) +(Test\w+) +\S.*$`)
-	found := cases.FindAllStringSubmatch(readText(t, "regress.txt"), -1)
-	require.Len(t, found, strings.Count(readText(t, "regress.txt"), "\n")-2, "lines of name, package, test and text")
-	for _, c := range found {
-		declared := false
-		for _, s := range sources(t) {
-			if filepath.ToSlash(filepath.Dir(s.path)) == c[1] && strings.HasSuffix(s.path, "_test.go") {
-				declared = declared || strings.Contains(readText(t, filepath.Join(root, s.path)), "\nfunc "+c[2]+"(")
-			}
-		}
-		require.True(t, declared, "%s has no %s", c[1], c[2])
 	}
 }
 

@@ -1,11 +1,11 @@
-// Command deploycheck reads deployment files like the tools that they are for: it builds kustomizations like kubectl,
-// validates each object like the Kubernetes API server, checks pods against the Pod Security Standard that their
-// namespace enforces, parses a Dockerfile like BuildKit, and lists an image's build context. It prints the result as
-// JSON: a list for each argument, by path. Whatever the tools would reject is an error, with its location.
+// Command deploycheck reads a deployment file like the tool that it is for: it builds a kustomization like kubectl,
+// lints and renders its chart with Helm, validates each object like the Kubernetes API server, checks pods against the
+// Pod Security Standard that their namespace enforces, parses a Dockerfile like BuildKit, or lists an image's build
+// context. It prints the result as JSON: a list, by path. Whatever the tools would reject is an error, with its place.
 //
-//	deploycheck deploy/kubernetes/overlays/production rule.yaml deploy/Dockerfile .dockerignore
+//	deploycheck deploy/kubernetes/overlays/production|deploy/helm/production|rule.yaml|deploy/Dockerfile|.dockerignore
 //
-// It is a separate module, to keep the dependencies on Kubernetes and BuildKit out of the program.
+// It is a separate module, to keep the dependencies on Kubernetes, Helm and BuildKit out of the program.
 package main
 
 import (
@@ -26,32 +26,20 @@ import (
 )
 
 func main() {
-	read := map[string][]json.RawMessage{}
-	var errs []error
-	for _, path := range os.Args[1:] {
-		list, err := load(path)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-		}
-		read[path] = list
-	}
-	err := errors.Join(errs...)
+	path := os.Args[1]
+	list, err := load(path)
 	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(read)
+		err = json.NewEncoder(os.Stdout).Encode(map[string][]json.RawMessage{path: list})
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", path, err)
 		os.Exit(1)
 	}
 }
 
 // load builds a directory, or reads a file: a Dockerfile, a .dockerignore, or a single object.
 func load(path string) ([]json.RawMessage, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
+	if filesys.MakeFsOnDisk().IsDir(path) {
 		return build(path)
 	}
 	if filepath.Base(path) == ".dockerignore" {
@@ -66,19 +54,18 @@ func load(path string) ([]json.RawMessage, error) {
 		return []json.RawMessage{image}, err
 	}
 	o, err := readObject(text)
-	if err != nil {
-		return nil, err
-	}
-	return []json.RawMessage{o.json}, nil
+	return []json.RawMessage{o.json}, err
 }
 
 // build reports all errors of a kustomization, not only the first.
 func build(dir string) ([]json.RawMessage, error) {
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	options := krusty.MakeDefaultOptions()
+	options.PluginConfig.HelmConfig.Enabled, options.PluginConfig.HelmConfig.Command = true, "./helm.sh"
+	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		return nil, err
 	}
-	var objects []*object
+	var objects []object
 	var texts []json.RawMessage
 	var errs []error
 	for _, r := range built.Resources() {
@@ -105,28 +92,26 @@ type object struct {
 // strict rejects unknown and duplicate fields.
 var strict = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
-func readObject(text []byte) (*object, error) {
+func readObject(text []byte) (o object, err error) {
 	var head metav1.TypeMeta
 	if err := yaml.Unmarshal(text, &head); err != nil {
-		return nil, err
+		return o, err
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, err
+	if o.json, err = yaml.YAMLToJSONStrict(text); err != nil {
+		return o, err
 	}
-	o := &object{json: asJSON}
 	if of, known := operatorKinds[head.APIVersion+" "+head.Kind]; known {
 		return o, yaml.UnmarshalStrict(text, of())
 	}
-	typed, kind, err := strict.Decode(asJSON, nil, nil)
+	typed, kind, err := strict.Decode(o.json, nil, nil)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	legacyscheme.Scheme.Default(typed)
 	internal, err := legacyscheme.Scheme.ConvertToVersion(typed,
 		schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	o.typed = typed
 	return o, validate(internal)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-func checkSecurity(objects []*object) error {
+func checkSecurity(objects []object) error {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func checkSecurity(objects []*object) error {
 	return errors.Join(errs...)
 }
 
-func podsOf(o *object) (name, namespace string, pod *corev1.PodTemplateSpec) {
+func podsOf(o object) (name, namespace string, pod *corev1.PodTemplateSpec) {
 	switch w := o.typed.(type) {
 	case *appsv1.Deployment:
 		return w.Name, w.Namespace, &w.Spec.Template

@@ -2,7 +2,7 @@
 package main
 
 import (
-	"fmt"
+	"log"
 	"os"
 
 	"github.com/spf13/cobra/doc"
@@ -11,15 +11,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: man DIRECTORY")
-		os.Exit(2)
-	}
-	root := cli.Root()
+	root, header := cli.Root(), &doc.GenManHeader{Section: "1", Source: "kudos", Manual: "kudos"}
 	root.DisableAutoGenTag = true // it has today's date
-	header := &doc.GenManHeader{Section: "1", Source: "kudos", Manual: "kudos"}
 	if err := doc.GenManTree(root, header, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "man:", err)
-		os.Exit(1)
+		log.Fatal("man: ", err)
 	}
 }

@@ -10,7 +10,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,12 +27,10 @@ type container struct {
 }
 
 func main() {
-	err := errors.New("expected one argument: what to run, as JSON")
-	if len(os.Args) == 2 {
-		var c container
-		if err = json.Unmarshal([]byte(os.Args[1]), &c); err == nil {
-			err = c.become()
-		}
+	var c container
+	err := json.Unmarshal([]byte(os.Args[1]), &c)
+	if err == nil {
+		err = c.become()
 	}
 	fmt.Fprintln(os.Stderr, "contain:", err)
 	os.Exit(125)

@@ -23,17 +23,13 @@ func main() {
 	flag.IntVar(&c.Cores, "cores", c.Cores, "cores per processor machine")
 	flag.Float64Var(&c.Utilization, "utilization", c.Utilization, "planned utilization of the cores, at most 1")
 	flag.Parse()
-	if err := run(l, c); err != nil {
+	err := errors.Join(l.Validate(), c.Validate())
+	if err == nil {
+		units := sizing.Measured()
+		err = errors.Join(sizing.WriteMarkdown(os.Stdout, sizing.New(l, c, units)), sizing.WriteUnits(os.Stdout, units))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sizing:", err)
 		os.Exit(1)
 	}
-}
-
-func run(l sizing.Load, c sizing.Choices) error {
-	if err := errors.Join(l.Validate(), c.Validate()); err != nil {
-		return err
-	}
-	units := sizing.Measured()
-	plan := sizing.New(l, c, units)
-	return errors.Join(sizing.WriteMarkdown(os.Stdout, plan), sizing.WriteUnits(os.Stdout, units))
 }
