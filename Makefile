@@ -21,7 +21,7 @@ PKG ?= ./...
 PARALLEL ?= 8
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules
+.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -78,9 +78,12 @@ verify-adds: deps generated vuln
 	KUDOS_TEST_TIER=verify-adds $(GO) test $(FLAGS) -vet=off -count=1 -parallel $(PARALLEL) -timeout 40m $(VERIFY)
 	@$(MAKE) --no-print-directory modules
 	@$(MAKE) --no-print-directory streams
+	@$(MAKE) --no-print-directory package
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 
-nightly: ## everything that takes hours: facts, mutants, chaos, a million schedules, kudos dev for an hour
+nightly: ## everything that takes hours: facts, mutants, chaos, a million schedules, kudos dev for an hour; all of a release
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && tools/site/build.sh "$$dir/site"
+	@$(MAKE) --no-print-directory snapshot
 	@$(MAKE) --no-print-directory facts
 	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) --no-print-directory gremlins
@@ -90,6 +93,13 @@ nightly: ## everything that takes hours: facts, mutants, chaos, a million schedu
 
 regress: ## replay a past failure: make regress NAME=far-min-offset
 	@integration/regress.sh $(NAME)
+
+package: ## build the Debian package, install it, like a post in a browser, remove it (root on Debian)
+	@cd integration/browser && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline >/dev/null
+	@deploy/package/check.sh sh -c 'node integration/browser/first-like.mjs "$$DEB"'
+
+snapshot: ## build all that a release has, without publishing: 6 targets, packages, checksums, SBOMs
+	@deploy/package/snapshot.sh
 
 modules:
 	@staticcheck=$$($(TOOL) -n staticcheck) && for module in $(MODULES); do echo "$$module" && \
