@@ -61,7 +61,8 @@ def navigation() -> str:
     nav: list[object] = [{"Home": "README.md"}, "docs/README.md"]
     listed = {"docs/README.md"}
     for group, body in re.findall(r"^\*\*(.+)\*\*\n((?:.+\n)+)", (repository / "docs/README.md").read_text(), re.M):
-        entries = [{title: f"docs/{name}"} for title, name in LINK.findall(body)]
+        paths = [(title, os.path.normpath(f"docs/{name}")) for title, name in LINK.findall(body)]
+        entries = [{title: path} for title, path in paths if path not in about]
         nav.append({group: entries})
         listed.update(path for entry in entries for path in entry.values())
     if listed != set(docs):
