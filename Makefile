@@ -10,7 +10,7 @@ FLAGS := -pgo=off -ldflags=-w
 export CGO_ENABLED ?= 0
 
 # Separate modules, because of their dependencies: the benchmark peers, and checkers of alert rules, dashboards and
-# deployment files that use the code of Prometheus, Kubernetes and BuildKit.
+# deployment files that use the code of Prometheus, Kubernetes, Helm and BuildKit.
 MODULES := integration/peers integration/promcheck integration/deploycheck
 PEERS := integration/peers
 # Our replacements of other modules (replace in go.mod), which ./... does not include.
@@ -94,9 +94,10 @@ nightly: ## everything that takes hours: facts, mutants, chaos, a million schedu
 regress: ## replay a past failure: make regress NAME=far-min-offset
 	@integration/regress.sh $(NAME)
 
-package: ## build the Debian package, install it, like a post in a browser, remove it (root on Debian)
+package: deps ## build the Debian package, install it, like a post in a browser, remove it (root on Debian)
 	@cd integration/browser && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline >/dev/null
-	@deploy/package/check.sh sh -c 'node integration/browser/first-like.mjs "$$DEB"'
+	@KUDOS_CHROMIUM=$$(command -v chromium || command -v chromium-browser || command -v google-chrome) \
+	deploy/package/check.sh sh -c 'node integration/browser/first-like.mjs "$$DEB"'
 
 snapshot: ## build all that a release has, without publishing: 6 targets, packages, checksums, SBOMs
 	@deploy/package/snapshot.sh

@@ -35,8 +35,9 @@ func (s *settings) windows() []string {
 
 // regions returns those that have rankings; if any may have one, the countries.
 func (s *settings) regions() []string {
-	regions := append([]string{schema.GlobalName}, s.ranker().Regions...)
-	for i := 0; len(s.ranker().Regions) == 0 && i < 26*26; i++ {
+	only := s.ranker().Regions
+	regions := append([]string{schema.GlobalName}, only...)
+	for i := 0; len(only) == 0 && i < 26*26; i++ {
 		code := string([]byte{'A' + byte(i/26), 'A' + byte(i%26)})
 		if r, err := language.ParseRegion(code); err == nil && r.IsCountry() && r.Canonicalize().String() == code {
 			regions = append(regions, code)

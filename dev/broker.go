@@ -46,9 +46,9 @@ const (
 	never        = int64(365 * 24 * time.Hour / time.Millisecond) // an interval in milliseconds that does not elapse
 )
 
-// StartBroker listens on address (port 0: any free port) and serves; call Run or Run to shut it down. Clients
-// are told to connect to the same host. dataDir has topics, logs, offsets and transactional ids ("": all in memory): a
-// closed broker restarts with all of it, a killed one may have lost part of the transaction that it was ending.
+// StartBroker listens on address (port 0: any free port) and serves; call Run to shut it down. Clients are told to
+// connect to the same host. dataDir has topics, logs, offsets and transactional ids ("": all in memory): a closed
+// broker restarts with all of it, a killed one may have lost part of the transaction that it was ending.
 func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 	if host, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("embedded Kafka: address %q is not host:port: %w", address, err)

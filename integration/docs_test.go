@@ -105,8 +105,7 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-// TestDocsNameTests looks for each test that a page or regress.txt names. A name that ends in … stands for all that
-// begin so.
+// TestDocsNameTests looks for each test that a page or regress.txt names. A name with … stands for all that begin so.
 func TestDocsNameTests(t *testing.T) {
 	declared := "\n"
 	for _, s := range sources(t) {

@@ -207,8 +207,8 @@ func TestExcused(t *testing.T) {
 // topics, state directories and tables. Until there is one, a commit from before packages and names changed stands in.
 func buildEarlier(t *testing.T) (program string) {
 	earlier := "3fb8240"
-	if tag, err := exec.CommandContext(t.Context(), "git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v*",
-		"HEAD~").Output(); err == nil {
+	if tag, err := exec.CommandContext(t.Context(), "git", "-C", root, "describe", "--tags", "--abbrev=0",
+		"--match=v[0-9]*", "--exclude=*-*", "HEAD~").Output(); err == nil {
 		earlier = strings.TrimSpace(string(tag))
 	}
 	t.Log("earlier version: " + earlier)

@@ -120,7 +120,7 @@ begin 'roles'
 for role in $roles; do
   unit=/usr/lib/systemd/system/kudos-$role.service
   # shellcheck disable=SC2046 # words
-  as_kudos timeout --foreground --preserve-status 2 env -i -C /var/lib/kudos \
+  as_kudos timeout --foreground --preserve-status 5 env -i -C /var/lib/kudos \
     $(sed -n 's/^Environment=//p' "$unit") KUDOS_ADMIN_ADDR=127.0.0.1:0 \
     KUDOS_KAFKA_BROKERS=127.0.0.1:1 KUDOS_MYSQL_DSN='kudos@tcp(127.0.0.1:1)/kudos' \
     KUDOS_PRODUCER_HTTP_ADDR=127.0.0.1:0 KUDOS_READER_HTTP_ADDR=127.0.0.1:0 \

@@ -1,6 +1,6 @@
 // How long a newcomer waits: from a downloaded package to the first like that is seen in a browser.
 //
-//   node first-like.mjs PACKAGE.deb
+//   KUDOS_CHROMIUM=/usr/bin/chromium node first-like.mjs PACKAGE.deb
 //
 // Installs the package (again, if it is installed), runs `kudos dev` from it, likes a post in the dashboard, and waits
 // until its count there is 1. It fails if that takes longer than 15 s.
@@ -38,7 +38,6 @@ try {
   const at = JSON.parse(readFileSync(ready, 'utf8'));
   process.env.KUDOS_READER = `http://${at.reader}`;
   process.env.KUDOS_PRODUCER = `http://${at.http}`;
-  process.env.KUDOS_CHROMIUM ??= '/usr/bin/chromium';
   const { launch, open, text } = await import('./driver.mjs'); // reads these variables
   browser = await launch();
   const page = await open(browser, '#post=42');

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the documentation site: README.md, docs/*.md, and the pages about the project, with a search that works from
-# files. It fails on broken links and headings. It needs Python 3.11.5, npm and, the first time, the network; what it
+# files. It fails on broken links and headings. It needs Python 3.11, npm and, the first time, the network; what it
 # installs stays in a cache directory, named after the hash of the pinned packages.
 #
 #   tools/site/build.sh OUT_DIRECTORY     # then open OUT_DIRECTORY/index.html
@@ -9,7 +9,7 @@
 set -euo pipefail
 [ $# = 1 ] || { echo "usage: tools/site/build.sh OUT_DIRECTORY" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
-repository=$(cd "$here/../.." && pwd)
+repository=$(cd "$here/../.." && pwd -P)
 out=$(python3 -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$1")
 
 fail() { echo "site: $*" >&2; exit 1; }
