@@ -119,14 +119,3 @@ func TestChartEqualsKustomizations(t *testing.T) {
 	require.Equal(t, read(devDir), read(chartDevDir))
 	require.Equal(t, read(productionDir), read(chartDir))
 }
-
-func TestChartRefusesMisspeltValues(t *testing.T) {
-	tier.Verify(t)
-	for _, value := range []string{"imagge.tag=v1", "roles.reader.replica=1", "autoscaling.enable=true"} {
-		lint := exec.CommandContext(t.Context(), "./helm.sh", "lint", "../../deploy/helm/kudos", "--set", value)
-		lint.Dir = "../integration/deploycheck"
-		out, err := lint.CombinedOutput()
-		require.Error(t, err)
-		require.Contains(t, string(out), "additional properties")
-	}
-}

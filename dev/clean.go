@@ -223,8 +223,12 @@ func (c *cleaner) compact(ctx context.Context, tp topicPartition, start, end int
 	return size, nil
 }
 
-// waitUntilStable waits until no transaction is open in the partition, and returns the end of its log.
+// waitUntilStable waits until no transaction is open in a held partition, and returns the end of its log.
 func (c *cleaner) waitUntilStable(ctx context.Context, tp topicPartition) (int64, error) {
+	// A request that passed waitWhileHeld just before is handled before the next request.
+	if err := c.cl.Ping(ctx); err != nil {
+		return 0, err
+	}
 	for {
 		log := c.broker.cluster.PartitionInfo(tp.topic, tp.partition)
 		if log != nil && log.LastStableOffset == log.HighWatermark {
@@ -302,16 +306,15 @@ func (b *Broker) hold(tp topicPartition) (release func()) {
 }
 
 // waitWhileHeld is kfake's control function for produce requests. kfake handles no other request meanwhile, so the
-// state that it sees is still current when the request is handled.
+// partition is still the same when the request is handled.
 func (b *Broker) waitWhileHeld(request kmsg.Request) (kmsg.Response, error, bool) {
-	produce, h := request.(*kmsg.ProduceRequest), b.held.Load()
-	if h == nil || produce.TransactionID == nil || !h.isIn(produce) {
-		return nil, nil, false
+	produce := request.(*kmsg.ProduceRequest)
+	for h := b.held.Load(); h != nil && produce.TransactionID != nil && h.isIn(produce); h = b.held.Load() {
+		if p := b.cluster.PartitionInfo(h.topic, h.partition); p == nil || p.LastStableOffset < p.HighWatermark {
+			break // closed, or part of an open transaction
+		}
+		b.cluster.SleepControl(func() { <-h.released }) // by then the partition may be held again
 	}
-	if p := b.cluster.PartitionInfo(h.topic, h.partition); p != nil && p.LastStableOffset < p.HighWatermark {
-		return nil, nil, false // part of an open transaction
-	}
-	b.cluster.SleepControl(func() { <-h.released })
 	return nil, nil, false
 }
 

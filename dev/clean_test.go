@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/integration/testrun"
 	"kudos/schema"
@@ -94,6 +95,21 @@ func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "2", "b": "2", "c": "1", "_": "2"}, table(t, b))
 }
 
+// TestHoldSeesWhatPassedBeforeIt: kfake answers for a partition while it decides whether a request must wait.
+func TestHoldSeesWhatPassedBeforeIt(t *testing.T) {
+	b, c, writer := compacting(t)
+	transact(t, writer, kgo.TryCommit, "a=1")
+	tp, end := topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0}, make(chan int64, 1)
+	b.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		t.Cleanup(b.hold(tp)) // the request has passed waitWhileHeld
+		go func() { stable, _ := c.waitUntilStable(t.Context(), tp); end <- stable }()
+		time.Sleep(20 * time.Millisecond)
+		return nil, nil, false
+	})
+	transact(t, writer, kgo.TryCommit, "a=2")
+	require.Equal(t, b.cluster.PartitionInfo(schema.TopicState, 0).HighWatermark, <-end)
+}
+
 // TestHeldTransactionsBeginAfterRelease also checks that they begin in the order of their requests.
 func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	b, _, writer := compacting(t)
@@ -104,10 +120,13 @@ func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	writer.Produce(t.Context(), set("a=2"), func(_ *kgo.Record, err error) { promise <- err })
 
 	elsewhere := transactional(t, b, "elsewhere")
-	beginWith(t, elsewhere, kgo.StringRecord("v")) // other partitions continue
-	require.NoError(t, elsewhere.EndTransaction(t.Context(), kgo.TryCommit))
-	require.Empty(t, promise)
-
+	for range 2 { // it must not begin under the next hold either
+		beginWith(t, elsewhere, kgo.StringRecord("v")) // other partitions continue
+		require.NoError(t, elsewhere.EndTransaction(t.Context(), kgo.TryCommit))
+		require.Empty(t, promise)
+		release()
+		release = b.hold(topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0})
+	}
 	release()
 	require.NoError(t, <-promise)
 	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))

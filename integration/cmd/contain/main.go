@@ -48,7 +48,12 @@ func (c *container) become() error {
 		{"make the root read-only", func() error {
 			return unix.Mount("", c.Root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 		}},
-		{"mount the volume", c.mountVolume},
+		{"mount the volume", func() error {
+			if c.Volume == "" {
+				return nil
+			}
+			return unix.Mount(c.Volume, filepath.Join(c.Root, c.WorkingDir), "", unix.MS_BIND, "")
+		}},
 		{"change the root", func() error { return unix.Chroot(c.Root) }},
 		{"change the directory", func() error { return unix.Chdir(c.WorkingDir) }},
 		{"set no_new_privs", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
@@ -66,11 +71,4 @@ func (c *container) become() error {
 		}
 	}
 	return nil
-}
-
-func (c *container) mountVolume() error {
-	if c.Volume == "" {
-		return nil
-	}
-	return unix.Mount(c.Volume, filepath.Join(c.Root, c.WorkingDir), "", unix.MS_BIND, "")
 }

@@ -23,19 +23,10 @@ func main() {
 }
 
 func run(args []string) error {
-	switch {
-	case len(args) == 3 && args[0] == "run":
+	if args[0] == "run" {
 		repetitions, err := strconv.Atoi(args[2])
-		if err != nil {
-			return fmt.Errorf("repetitions: %w", err)
-		}
-		return creep.Run(args[1], repetitions)
-	case len(args) == 1 && args[0] == "allocations":
-		allocations, err := creep.Allocations()
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(allocations)
+		return errors.Join(err, creep.Run(args[1], repetitions))
 	}
-	return errors.New("usage: creep run WORKLOAD REPETITIONS | creep allocations")
+	allocations, err := creep.Allocations()
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(allocations))
 }
