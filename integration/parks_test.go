@@ -124,13 +124,6 @@ func (p *parks) repair(args ...string) (said string) {
 	return said
 }
 
-func (p *parks) recreate(topic string) {
-	p.stop()
-	p.deleteTopic(topic)
-	p.topicsApply()
-	p.start()
-}
-
 // MySQL has lost the row of a partition.
 func TestParkAtAMissingPosition(t *testing.T) {
 	p := newRealParks(t)
@@ -143,7 +136,10 @@ func TestParkAtAMissingPosition(t *testing.T) {
 
 func TestParkAtRecreatedUpdates(t *testing.T) {
 	p := newRealParks(t)
-	p.recreate(schema.TopicUpdates)
+	p.stop()
+	p.deleteTopic(schema.TopicUpdates)
+	p.topicsApply()
+	p.start()
 	p.waitParked("likes/2", "topic like-updates was deleted and recreated", "kudos rebuild --updates")
 	p.waitParked("like-updates/2", "the counts in MySQL come from topic id", "kudos rebuild")
 	p.repair("--updates")
@@ -151,7 +147,10 @@ func TestParkAtRecreatedUpdates(t *testing.T) {
 
 func TestParkAtARecreatedStateTable(t *testing.T) {
 	p := newRealParks(t)
-	p.recreate(schema.TopicState)
+	p.stop()
+	p.deleteTopic(schema.TopicState)
+	p.run(p.topics(p.partitions, "apply")...)
+	p.start()
 	p.waitParked("likes/2", "no progress record", "kudos topics apply")
 	p.stop()
 	p.fails(p.topics(p.partitions, "apply"), "kudos rebuild --from-events")
@@ -162,7 +161,10 @@ func TestParkAtARecreatedStateTable(t *testing.T) {
 
 func TestParkAtRecreatedLikes(t *testing.T) {
 	p := newRealParks(t)
-	p.recreate(schema.TopicLikes)
+	p.stop()
+	p.deleteTopic(schema.TopicLikes)
+	p.run(p.topics(p.partitions, "apply")...)
+	p.start()
 	p.waitParked("likes/2", "topic likes was deleted and recreated", "kudos rebuild --accept-loss")
 	p.stop()
 	require.Contains(t, p.rebuild("--accept-loss"), "partition 2: likes was deleted and recreated")

@@ -211,7 +211,6 @@ func buildEarlier(t *testing.T) (program string) {
 		"--match=v[0-9]*", "--exclude=*-*", "HEAD~").Output(); err == nil {
 		earlier = strings.TrimSpace(string(tag))
 	}
-	t.Log("earlier version: " + earlier)
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
 		missing(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
