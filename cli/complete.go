@@ -21,8 +21,7 @@ func complete(cmd *cobra.Command, flag string, more cobra.ShellCompDirective, va
 
 // ranker returns the ranker's settings in the command line so far, or its defaults if those are not valid yet.
 func (s *settings) ranker() ranker.Options {
-	slices.Sort(s.set)
-	s.set = slices.Compact(s.set) // cobra has parsed the flags twice
+	s.set = slices.Compact(slices.Sorted(slices.Values(s.set))) // cobra has parsed the flags twice
 	if cfg, err := s.load(); err == nil {
 		return cfg.Ranker
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -103,7 +104,7 @@ func TestHoldSeesWhatPassedBeforeIt(t *testing.T) {
 	b.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		t.Cleanup(b.hold(tp)) // the request has passed waitWhileHeld
 		go func() { stable, _ := c.waitUntilStable(t.Context(), tp); end <- stable }()
-		time.Sleep(20 * time.Millisecond)
+		assert.Never(t, func() bool { return len(end) > 0 }, 20*time.Millisecond, time.Millisecond, "too early")
 		return nil, nil, false
 	})
 	transact(t, writer, kgo.TryCommit, "a=2")

@@ -119,6 +119,7 @@ func TestDocsNameTests(t *testing.T) {
 	require.Len(t, regression.FindAllString(cases, -1), strings.Count(cases, "\n")-2)
 	for _, c := range regression.FindAllStringSubmatch(cases, -1) {
 		require.Contains(t, declared, c[1]+" "+c[2]+"\n")
+		require.Equal(t, 1, strings.Count(cases, "\n"+strings.Fields(c[0])[0]+" "), "cases with the name of %s", c[0])
 	}
 	text, _ := pages(t)
 	for page, text := range text {

@@ -8,7 +8,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"log"
 	"os"
 	"strconv"
 
@@ -17,8 +17,7 @@ import (
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "creep:", err)
-		os.Exit(1)
+		log.Fatal("creep: ", err)
 	}
 }
 
