@@ -47,9 +47,9 @@ func TestEpochsRunOut(t *testing.T) {
 }
 
 func (s *system) producerEpoch() (id int64, epoch int16) {
-	described, err := s.admin().DescribeTransactions(s.t.Context(), schema.FoldTransactionalID(0))
+	described, err := s.admin().DescribeTransactions(s.t.Context(), schema.FoldTransactionalIDs(0)[0])
 	require.NoError(s.t, err)
-	d := described[schema.FoldTransactionalID(0)]
+	d := described[schema.FoldTransactionalIDs(0)[0]]
 	if d.Err != nil {
 		return -1, 0
 	}

@@ -45,9 +45,9 @@ type heldKafka struct {
 	release chan struct{}
 }
 
-func (k *heldKafka) ConnectTxn(log *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
+func (k *heldKafka) ConnectTxn(log *slog.Logger, id string, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
 	k.clients.Add(1)
-	cl, err := k.Clients.ConnectTxn(log, opts)
+	cl, err := k.Clients.ConnectTxn(log, id, opts)
 	return heldClient{cl, k}, err
 }
 

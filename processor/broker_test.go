@@ -30,6 +30,11 @@ type held struct {
 	release func(ending)
 }
 
+// ofFold reports whether a transactional id is one of a partition's fold.
+func ofFold(partition int32, id string) bool {
+	return slices.Contains(schema.FoldTransactionalIDs(partition), id)
+}
+
 // holdCommit holds the next EndTxn of a partition's fold until release.
 func (s *system) holdCommit(partition int32) *held {
 	h := &held{s: s, reached: make(chan struct{}), end: make(chan ending, 1)}
@@ -39,7 +44,7 @@ func (s *system) holdCommit(partition int32) *held {
 	var taken atomic.Bool
 	s.Broker.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		req := r.(*kmsg.EndTxnRequest)
-		if req.TransactionalID != schema.FoldTransactionalID(partition) || !taken.CompareAndSwap(false, true) {
+		if !ofFold(partition, req.TransactionalID) || !taken.CompareAndSwap(false, true) {
 			return nil, nil, false
 		}
 		close(h.reached)
@@ -133,7 +138,7 @@ func (b *brake) take(txn string) <-chan struct{} {
 	defer b.mu.Unlock()
 	for p := range b.mu.left {
 		switch {
-		case b.mu.off || txn != schema.FoldTransactionalID(int32(p)):
+		case b.mu.off || !ofFold(int32(p), txn):
 		case b.mu.left[p] > 0:
 			b.mu.left[p]--
 		default:

@@ -40,6 +40,10 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	if err := w.verify(ctx, &progress); err != nil {
 		return kafka.Position{}, w.ifStillOwned(ctx, err)
 	}
+	if n := w.opts.TransactionalIDs; n > 0 {
+		progress.Alternating = n > 1 // written by the first transaction
+	}
+	w.Alternate(progress.Alternating)
 	w.progress, w.layout = progress, progress.Layout()
 	return kafka.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }

@@ -17,6 +17,10 @@ type Options struct {
 	Standby bool `mapstructure:"standby"`
 	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, blocking read_committed consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
+	// TransactionalIDs is how many of its two transactional ids a partition uses: with 2, a batch does not wait until
+	// the previous one is complete on the broker. 0 keeps what the state table says, 2 in new ones. Builds that know
+	// only one refuse a state table that uses 2: see the upgrade in operations.md.
+	TransactionalIDs int `mapstructure:"transactional_ids"`
 	// SessionTimeout is how long the group waits for a silent process before it assigns its partitions to others.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`
 	ParkInterval   time.Duration `mapstructure:"park_interval"` // between retries of a parked partition
@@ -47,6 +51,7 @@ func (o Options) Validate() error {
 		{o.CacheBytes < 1<<20, "cache_bytes: must be at least 1 MiB"},
 		{o.BufferBytes < 1<<20, "buffer_bytes: must be at least 1 MiB"},
 		{o.TransactionTimeout <= 0, "transaction_timeout: must be above zero"},
+		{o.TransactionalIDs < 0 || o.TransactionalIDs > 2, "transactional_ids: must be 1, 2, or 0 to keep what is in use"},
 		{o.SessionTimeout <= 0, "session_timeout: must be above zero"},
 		{o.ParkInterval <= 0, "park_interval: must be above zero"},
 		{o.PositionCheckInterval <= 0, "position_check_interval: must be above zero"},

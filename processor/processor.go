@@ -158,7 +158,7 @@ func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Sh
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	local := w.stores.New(schema.TopicState, a.Partition)
 	txn := kafka.NewTxn(kafka.TxnOptions{
-		ID:     schema.FoldTransactionalID(a.Partition),
+		IDs:    schema.FoldTransactionalIDs(a.Partition),
 		Member: a.Member,
 		Source: kafka.LogPartition{Topic: schema.TopicLikes, Partition: a.Partition},
 		Kafka:  w.kafka, Timeout: w.opts.TransactionTimeout, BatchMaxBytes: schema.BatchMaxBytes,

@@ -265,10 +265,10 @@ func TestRepartitionResumesWhereItWasStopped(t *testing.T) {
 	stood := s.counts()
 	stops := []kfake.Fault{
 		{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.RepartitionTransactionalID},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(2)},
+		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalIDs(2)[0]},
 		{Keys: []kmsg.Key{kmsg.CreatePartitions}, Topic: schema.TopicUpdates},
 		{Keys: []kmsg.Key{kmsg.CreatePartitions}, Topic: schema.TopicLikes},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(5)},
+		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalIDs(5)[0]},
 		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.RepartitionTransactionalID},
 		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.RepartitionTransactionalID, When: after(4)},
 		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.RepartitionTransactionalID, When: after(9)},

@@ -29,7 +29,7 @@ type beatingKafka struct {
 	err  error
 }
 
-func (k *beatingKafka) ConnectTxn(*slog.Logger, *kafka.TxnOptions) (kafka.TxnClient, error) {
+func (k *beatingKafka) ConnectTxn(*slog.Logger, string, *kafka.TxnOptions) (kafka.TxnClient, error) {
 	return k, nil
 }
 func (k *beatingKafka) ProducerID(context.Context) (int64, int16, error) { return 1, 1, nil }
@@ -51,7 +51,7 @@ func TestTakeoverIsNotDamage(t *testing.T) {
 
 func foldIsTakenOver(t *testing.T) {
 	broker := &beatingKafka{}
-	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{ID: "a", Kafka: broker, Timeout: 1e9},
+	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{IDs: []string{"a"}, Kafka: broker, Timeout: 1e9},
 		slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.Fence(t.Context()))
 	damage := stream.Park(stream.CauseState, "fix it", "the state table was rewound")

@@ -171,7 +171,7 @@ func TestALongerRetentionStays(t *testing.T) {
 // stopTopics runs `kudos topics apply` and makes it fail at a partition.
 func (s *system) stopTopics(partition int32) {
 	s.t.Helper()
-	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(partition),
+	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalIDs(partition)[0],
 		Err: kerr.UnknownServerError, Count: 1})
 	s.refuseTopics(fourPartitions, fmt.Sprintf("partition %d", partition))
 }
@@ -244,10 +244,10 @@ func TestUpdatesWithoutStateAreRejected(t *testing.T) {
 func TestAbortedRecordsDoNotCount(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(1)})
+	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalIDs(1)[0]})
 	s.refuseTopics(fourPartitions, "writing the first progress record of partition 1")
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
-		cl := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalID(1)),
+		cl := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalIDs(1)[0]),
 			kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		require.NoError(t, cl.BeginTransaction())
 		rec := &kgo.Record{Topic: topic, Partition: 1, Key: []byte("k"), Value: []byte("v")}
@@ -274,7 +274,8 @@ func TestOldClusterIsRejected(t *testing.T) {
 func (s *system) addFirstProgress(partition int32) error {
 	have, err := kafka.LookUpTopics(s.t.Context(), s.Client, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)
-	return topics.AddFirstProgress(s.t.Context(), s.Options, have, partition, fourPartitions, 1, s.log)
+	return topics.AddFirstProgress(s.t.Context(), s.Options, have, partition, schema.Progress{
+		Partitions: fourPartitions.Partitions, Layouts: 1, Migrating: true}, s.log)
 }
 
 // A partition with any state was folded, or is being folded: a first progress record would fold everything again.
@@ -287,7 +288,7 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 		s := newTopics(t)
 		require.NoError(t, s.Broker.DeleteRecords(schema.TopicState, partition, -1))
 		return s, s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID},
-			TxnID: schema.FoldTransactionalID(partition), Observe: true, Count: -1})
+			TxnID: schema.FoldTransactionalIDs(partition)[0], Observe: true, Count: -1})
 	}
 	t.Run("empty", func(t *testing.T) {
 		t.Parallel()
@@ -312,7 +313,7 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 		var once atomic.Bool
 		s.Broker.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			if id := r.(*kmsg.InitProducerIDRequest).TransactionalID; id != nil &&
-				*id == schema.FoldTransactionalID(partition) && once.CompareAndSwap(false, true) {
+				*id == schema.FoldTransactionalIDs(partition)[0] && once.CompareAndSwap(false, true) {
 				s.Broker.SleepControl(func() { assert.NoError(t, cl.ProduceSync(t.Context(), something()).FirstErr()) })
 			}
 			return nil, nil, false

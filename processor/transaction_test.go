@@ -129,7 +129,13 @@ func TestFailedStepLeavesNoTrace(t *testing.T) {
 		f := kfake.Fault{Keys: []kmsg.Key{c.key}, Err: c.err, Count: c.count}
 		switch c.topic {
 		case "":
-			f.TxnID = schema.FoldTransactionalID(0)
+			f.When = func(r kmsg.Request) bool {
+				offset, ok := r.(*kmsg.TxnOffsetCommitRequest)
+				if ok {
+					return ofFold(0, offset.TransactionalID)
+				}
+				return ofFold(0, r.(*kmsg.EndTxnRequest).TransactionalID)
+			}
 		case schema.TopicLikes: // a forwarded event
 			f.Partitions = []int32{1}
 		default:
@@ -167,12 +173,15 @@ func TestFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	s.produce(likes(1, 1)...)
 	s.waitDrained()
 	p.waitReady()
-	// Another client initializes the transactional id.
-	other := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalID(2)), kgo.TransactionTimeout(10*time.Second))
-	_, _, err := other.ProducerID(t.Context())
+	// Another client initializes the transactional ids.
+	other, err := s.Options.NewFencingClient(t.Context(), s.log, schema.FoldTransactionalIDs(2))
 	require.NoError(t, err)
-	inits := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2),
-		Observe: true, Count: -1})
+	defer other.Close()
+	inits := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1,
+		When: func(r kmsg.Request) bool {
+			id := r.(*kmsg.InitProducerIDRequest).TransactionalID
+			return id != nil && ofFold(2, *id)
+		}})
 	s.produce(likes(2, 1)...)
 	p.waitParked("likes/2 fenced", "this process lost the partition")
 	s.produce(likes(3, 1)...)

@@ -63,7 +63,9 @@ func (t *table) Fence(ctx context.Context) error {
 		return err
 	}
 	t.txn = kafka.NewTxn(kafka.TxnOptions{
-		ID: schema.TransactionalID(t.group, t.partition), Member: t.member, Timeout: t.opts.TransactionTimeout,
+		// One id: rankings are emitted once a second, and do not wait for the previous transaction's completion.
+		IDs: []string{schema.TransactionalID(t.group, t.partition)}, Member: t.member,
+		Timeout: t.opts.TransactionTimeout,
 		Source: kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
 		Kafka:  t.kafka,
 	}, t.log)

@@ -59,13 +59,16 @@ type Progress struct {
 	UserBuckets UserBuckets
 	Layouts     uint32
 	Migrating   bool // reactions move from the previous layout (`kudos topics repartition`); folding waits
+	// Alternating means that transactions use both transactional ids in turn. An owner that fences only one of them, as
+	// builds of before did, would read a state that is not final: they refuse this record.
+	Alternating bool
 }
 
 // TopicID is Kafka's topic id; a recreated topic gets another one.
 type TopicID [16]byte
 
-// Version 2 added changing layouts. Records without them are still written as version 1.
-const progressVersion1, progressVersion = 1, 2
+// Version 2 added changing layouts; records without them are still written as version 1. Version 3 is alternating.
+const progressVersion1, progressVersion2, progressVersion = 1, 2, 3
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
@@ -77,8 +80,11 @@ const maxUserBuckets = MaxBucketedPosts * 26
 // buckets (4 bytes each) and the user buckets; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
-	if p.UserBuckets != "" || p.Layouts != 0 || p.Migrating {
+	switch {
+	case p.Alternating:
 		version = progressVersion
+	case p.UserBuckets != "" || p.Layouts != 0 || p.Migrating:
+		version = progressVersion2
 	}
 	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.NextOffset))
@@ -88,7 +94,7 @@ func AppendProgress(b []byte, p *Progress) []byte {
 	b = append(b, p.StateID[:]...)
 	b = append(b, p.UpdatesID[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(p.Partitions))
-	if version == progressVersion {
+	if version > progressVersion1 {
 		migrating := uint32(0)
 		if p.Migrating {
 			migrating = 1
@@ -104,8 +110,8 @@ func AppendProgress(b []byte, p *Progress) []byte {
 // DecodeProgress is the inverse of AppendProgress.
 func DecodeProgress(b []byte, p *Progress) error {
 	version := byte(progressVersion)
-	if len(b) > 0 && b[0] == progressVersion1 {
-		version = progressVersion1
+	if len(b) > 0 && (b[0] == progressVersion1 || b[0] == progressVersion2) {
+		version = b[0]
 	}
 	if err := checkState("progress record", b, version, max(progressFixed, len(b))); err != nil {
 		return err
@@ -118,9 +124,10 @@ func DecodeProgress(b []byte, p *Progress) error {
 		StateID:     TopicID(b[37:]),
 		UpdatesID:   TopicID(b[53:]),
 		Partitions:  int32(binary.BigEndian.Uint32(b[69:])),
+		Alternating: version == progressVersion,
 	}
 	rest := b[progressFixed:]
-	if version == progressVersion {
+	if version > progressVersion1 {
 		r := valueReader{b: rest}
 		migrating := r.uint32()
 		got.Migrating, got.Layouts = migrating == 1, r.uint32()
@@ -130,7 +137,8 @@ func DecodeProgress(b []byte, p *Progress) error {
 		} else {
 			got.UserBuckets = UserBuckets(r.bytes(int(size)))
 		}
-		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Migrating // would have been written as version 1
+		// would have been written as version 1
+		empty := !got.Alternating && got.UserBuckets == "" && got.Layouts == 0 && !got.Migrating
 		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
 			return fmt.Errorf("state table: progress record of version %d has %d bytes and is malformed",
 				version, len(b))

@@ -122,6 +122,21 @@ func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 	}
 }
 
+// A build that knows version 2 refuses version 3, which has the same fields: it does not know the second transactional id.
+func TestGoldenProgressOfAlternating(t *testing.T) {
+	for golden, want := range map[string]Progress{
+		"03" + goldenProgressV2[2:]: {UserBuckets: "7:2,42:100", Layouts: 3, Migrating: true},
+		"03" + goldenProgressV1[2:len(goldenProgressV1)-8] + "000000000000000000000000" + "4d6b5533": {},
+	} {
+		p := goldenProgress
+		p.UserBuckets, p.Layouts, p.Migrating, p.Alternating = want.UserBuckets, want.Layouts, want.Migrating, true
+		require.Equal(t, golden, hex.EncodeToString(AppendProgress(nil, &p)))
+		var got Progress
+		require.NoError(t, DecodeProgress(unhex(t, golden), &got))
+		require.Equal(t, p, got)
+	}
+}
+
 func TestProgressBeforeTheFirstRecord(t *testing.T) {
 	want := Progress{LeaderEpoch: -1, Partitions: 4} // no cluster id either
 	var got Progress
@@ -145,23 +160,24 @@ func TestStateRejectsUnknownVersions(t *testing.T) {
 		name, golden string
 		decode       func([]byte) error
 		fixed        bool // a longer value is an error, too
+		newest       byte
 	}{
-		{"reaction", goldenPairV1, pair, true},
-		{"reaction", goldenPairV2, pair, true},
-		{"counts", goldenCountsV1, counts, true},
-		{"counts", goldenCountsV2, counts, true},
-		{"progress record", goldenProgressV2, progress, false},
-		{"progress record", goldenProgressV1, progress, false},
+		{"reaction", goldenPairV1, pair, true, 2},
+		{"reaction", goldenPairV2, pair, true, 2},
+		{"counts", goldenCountsV1, counts, true, 2},
+		{"counts", goldenCountsV2, counts, true, 2},
+		{"progress record", goldenProgressV2, progress, false, 3},
+		{"progress record", goldenProgressV1, progress, false, 3},
 	}
 	for _, k := range kinds {
 		t.Run(fmt.Sprintf("%s_%s", strings.ReplaceAll(k.name, " ", "_"), k.golden[:2]), func(t *testing.T) {
 			golden := unhex(t, k.golden)
 			of := fmt.Sprintf("%s of version %d ha", k.name, golden[0])
 			require.EqualError(t, k.decode(nil), "state table: "+k.name+" is empty")
-			for _, version := range []byte{0, 3, 255} {
+			for _, version := range []byte{0, k.newest + 1, 255} {
 				err := k.decode(append([]byte{version}, golden[1:]...))
 				require.ErrorContains(t, err, k.name+" has version ")
-				require.ErrorContains(t, err, "knows only versions up to 2")
+				require.ErrorContains(t, err, fmt.Sprintf("knows only versions up to %d", k.newest))
 			}
 			shortest := len(golden)
 			if !k.fixed {

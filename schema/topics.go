@@ -39,9 +39,12 @@ const (
 	HeaderDLTOffset    = "kudos.offset"
 )
 
-// FoldTransactionalID is the transactional id of a partition's fold. There must be one id per partition, not one per
-// process: initializing it fences an earlier owner of the partition.
-func FoldTransactionalID(partition int32) string { return TransactionalID(GroupFold, partition) }
+// FoldTransactionalIDs are the transactional ids of a partition's fold. They belong to the partition, not to a process:
+// initializing them, in this order, fences an earlier owner of the partition.
+func FoldTransactionalIDs(partition int32) []string {
+	first := TransactionalID(GroupFold, partition)
+	return []string{first, first + "-second"}
+}
 
 // TransactionalID is the transactional id of a group's partition.
 func TransactionalID(group string, partition int32) string {

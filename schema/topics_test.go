@@ -69,7 +69,7 @@ func TestMinInsyncReplicas(t *testing.T) {
 	}
 }
 
-func TestFoldTransactionalID(t *testing.T) {
-	require.Equal(t, "latest-like-action-0", FoldTransactionalID(0))
-	require.Equal(t, "latest-like-action-17", FoldTransactionalID(17))
+func TestFoldTransactionalIDs(t *testing.T) {
+	require.Equal(t, []string{"latest-like-action-0", "latest-like-action-0-second"}, FoldTransactionalIDs(0))
+	require.Equal(t, []string{"latest-like-action-17", "latest-like-action-17-second"}, FoldTransactionalIDs(17))
 }

@@ -25,7 +25,8 @@ type copier struct {
 }
 
 func (c *cluster) newCopier(a Assignment, stores *store.Set) *copier {
-	txn := kafka.NewTxn(kafka.TxnOptions{ID: "copier-" + string('0'+byte(a.Partition)), Member: a.Member,
+	txn := kafka.NewTxn(kafka.TxnOptions{Member: a.Member,
+		IDs:   []string{"copier-" + string('0'+byte(a.Partition))},
 		Kafka: c.kafka, Source: kafka.LogPartition{Topic: a.Topic, Partition: a.Partition},
 		Timeout: 10 * time.Second}, testkit.Log())
 	return &copier{Txn: txn, c: c, a: a, store: stores.New(testkit.Table, a.Partition)}

@@ -69,7 +69,7 @@ func leaderOf(ctx context.Context, s *system, partition int32) (int32, error) {
 }
 
 func coordinatorOf(ctx context.Context, s *system, partition int32) (int32, error) {
-	id := schema.FoldTransactionalID(partition)
+	id := schema.FoldTransactionalIDs(partition)[0]
 	c := s.admin.FindTxnCoordinators(ctx, id)[id]
 	return c.NodeID, c.Err
 }

@@ -236,7 +236,7 @@ func (s *system) open(ctx context.Context) (map[string]int64, error) {
 	defer cancel()
 	var ids []string
 	for p := range s.opts.Partitions {
-		ids = append(ids, schema.FoldTransactionalID(p))
+		ids = append(ids, schema.FoldTransactionalIDs(p)...)
 	}
 	described, err := s.admin.DescribeTransactions(ctx, ids...)
 	if err != nil {

@@ -35,6 +35,7 @@ var faults = []fault{
 	{"process: disk copied", drawProcess(anyOne), ofProcess((*world).copyOf), false},
 	{"kafka: transaction timed out", (*world).drawCoordinator, ofCoordinator((*cluster).timeOut), false},
 	{"kafka: late markers", (*world).drawCoordinator, ofCoordinator((*cluster).mark), false},
+	{"kafka: transactional id expired", (*world).drawCoordinator, ofCoordinator((*cluster).expire), false},
 	{"kafka: late request", (*world).drawLateRequest, (*world).arriveLate, false},
 	{"kafka: late offset", drawPartition(likes), (*world).lateOffset, false},
 	{"kafka: state table compacted", (*world).drawCompaction, ofLog((*world).compactState), false},

@@ -25,8 +25,8 @@ func (k clients) Connect(*slog.Logger) (kafka.Client, error) {
 	return &client{w: k.proc.w, proc: k.proc}, nil
 }
 
-func (k clients) ConnectTxn(_ *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
-	return &txnClient{client: client{w: k.proc.w, proc: k.proc}, co: k.proc.w.kafka.coordinator(opts.ID)}, nil
+func (k clients) ConnectTxn(_ *slog.Logger, id string, _ *kafka.TxnOptions) (kafka.TxnClient, error) {
+	return &txnClient{client: client{w: k.proc.w, proc: k.proc}, co: k.proc.w.kafka.coordinator(id)}, nil
 }
 
 type client struct {
@@ -170,8 +170,12 @@ func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTr
 func (c *txnClient) end(ctx context.Context, commit bool) error {
 	w, co := c.w, c.co
 	arrive := func() error {
-		if err := w.kafka.fence(co, c.pid, c.epoch); err != nil {
+		switch err := w.kafka.fence(co, c.pid, c.epoch); err {
+		case nil:
+		case kerr.InvalidProducerEpoch:
 			return kerr.ProducerFenced
+		default:
+			return err
 		}
 		w.kafka.decide(co, commit)
 		if !w.chance("kafka: markers late", 400) {
@@ -194,7 +198,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 	if err := arrive(); err != nil {
 		return err
 	}
-	c.epoch = co.epoch
+	c.pid, c.epoch = co.pid, co.epoch
 	if err := c.answered("end transaction of " + co.id); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,6 +22,7 @@ type cluster struct {
 	coordinators []*coordinator
 	committed    []committed // offsets of the fold's group, by partition
 	pids         int64
+	written      int64    // offset commits
 	late         []func() // requests in flight whose sender has given up on them
 }
 
@@ -37,11 +39,16 @@ type coordinator struct {
 	txn   *txn // open or waiting for its markers; nil: none
 }
 
-// committed is a group's offset in a partition. A committed offset may become visible late.
+// committed is a group's offset in a partition. Committed offsets may become visible late; the last written one stays.
 type committed struct {
-	offset int64 // -1: none
-	next   int64 // committed, but not visible yet; -1: none
+	offset
+	next []offset // committed, but not visible yet
 }
+
+type offset struct{ at, written int64 } // written is when, in numbers; at is -1 if there is none
+
+// lastEpoch is far lower than in Kafka: a transactional id then gets another producer id.
+const lastEpoch = 12
 
 func newCluster(w *world, partitions int32) *cluster {
 	c := &cluster{w: w, id: "a-cluster", topics: map[string]*topic{}, pids: 100}
@@ -55,8 +62,10 @@ func newCluster(w *world, partitions int32) *cluster {
 		c.topics[name] = t
 	}
 	for p := range partitions {
-		c.coordinator(schema.FoldTransactionalID(p))
-		c.committed = append(c.committed, committed{-1, -1})
+		for _, id := range schema.FoldTransactionalIDs(p) {
+			c.coordinator(id)
+		}
+		c.committed = append(c.committed, committed{offset: offset{at: -1}})
 	}
 	return c
 }
@@ -87,16 +96,37 @@ func (c *cluster) init(co *coordinator) {
 		c.decide(co, false)
 	}
 	c.mark(co)
+	c.bump(co)
+}
+
+func (c *cluster) bump(co *coordinator) {
+	if co.epoch++; co.epoch > lastEpoch {
+		c.w.tally["kafka: epochs used up"]++
+		co.pid = -1
+	}
 	if co.pid < 0 {
 		c.pids++
-		co.pid = c.pids
+		co.pid, co.epoch = c.pids, 0
 	}
-	co.epoch++
+}
+
+// expire forgets a transactional id that was not used for long.
+func (c *cluster) expire(co *coordinator) bool {
+	if co.txn != nil {
+		return false
+	}
+	co.pid = -1
+	return true
 }
 
 func (c *cluster) join(co *coordinator) *txn {
 	if co.txn == nil {
-		co.txn = &txn{pid: co.pid, first: map[*partitionLog]int64{}, offset: map[int32]int64{}, began: now()}
+		if slices.ContainsFunc(c.coordinators, func(other *coordinator) bool {
+			return other.txn != nil && other.txn.decided && strings.HasPrefix(co.id, other.id)
+		}) {
+			c.w.tally["kafka: transaction begins while the one before completes"]++
+		}
+		co.txn = &txn{pid: co.pid, first: map[*partitionLog]int64{}, offset: map[int32]offset{}, began: now()}
 	}
 	return co.txn
 }
@@ -108,7 +138,7 @@ func (c *cluster) decide(co *coordinator, commit bool) {
 		c.checkTransaction(co)
 	}
 	co.txn.decided, co.txn.commits = true, commit
-	co.epoch++ // transaction.version 2: each transaction has its own epoch
+	c.bump(co) // transaction.version 2: each transaction has its own epoch
 	c.w.note("%s: transaction decided, commit %v", co.id, commit)
 }
 
@@ -120,8 +150,8 @@ func (c *cluster) mark(co *coordinator) bool {
 	t.finish(c.logs)
 	co.txn = nil
 	if t.commits {
-		for p, offset := range t.offset {
-			c.committed[p].next = offset
+		for p, o := range t.offset {
+			c.committed[p].next = append(c.committed[p].next, o)
 			if !c.w.chance("kafka: offset late", 300) {
 				c.materialize(p)
 			}
@@ -132,16 +162,20 @@ func (c *cluster) mark(co *coordinator) bool {
 }
 
 func (c *cluster) materialize(p int32) bool {
-	if c.committed[p].next < 0 {
-		return false
+	have := &c.committed[p]
+	any := len(have.next) > 0
+	for _, o := range have.next {
+		if o.written > have.written {
+			have.offset = o
+		}
 	}
-	c.committed[p].offset, c.committed[p].next = c.committed[p].next, -1
-	return true
+	have.next = nil
+	return any
 }
 
 // unstable reports whether a transaction that is not finished may change a committed offset.
 func (c *cluster) unstable(p int32) bool {
-	return c.committed[p].next >= 0 || slices.ContainsFunc(c.coordinators, func(co *coordinator) bool {
+	return len(c.committed[p].next) > 0 || slices.ContainsFunc(c.coordinators, func(co *coordinator) bool {
 		if co.txn == nil {
 			return false
 		}
@@ -167,9 +201,13 @@ func (c *cluster) timeOutOld() {
 	}
 }
 
-func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
-	if pid == co.pid && epoch == co.epoch {
+func (c *cluster) fence(co *coordinator, pid int64, epoch int16) *kerr.Error {
+	switch {
+	case pid == co.pid && epoch == co.epoch:
 		return nil
+	case co.pid < 0:
+		c.w.count("kafka: transactional id expired in use")
+		return kerr.InvalidProducerIDMapping
 	}
 	c.w.count("zombie: rejected for its producer epoch")
 	return kerr.InvalidProducerEpoch
@@ -261,7 +299,7 @@ func (c *cluster) offsetFetch(req *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchRes
 	rg := &req.Groups[0]
 	p := rg.Topics[0].Partitions[0]
 	rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-	rp.Partition, rp.Offset = p, c.committed[p].offset
+	rp.Partition, rp.Offset = p, c.committed[p].at
 	if req.RequireStable && c.unstable(p) {
 		rp.ErrorCode = kerr.UnstableOffsetCommit.Code
 		c.materialize(p) // visible at the next try
@@ -307,18 +345,21 @@ func (c *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOff
 	if err := c.allowCommit(co, req); err != nil {
 		rp.ErrorCode = err.Code
 	} else {
-		c.join(co).offset[rp.Partition] = rt.Partitions[0].Offset
+		c.written++
+		c.join(co).offset[rp.Partition] = offset{rt.Partitions[0].Offset, c.written}
 	}
 	resp.Topics = []kmsg.TxnOffsetCommitResponseTopic{{Topic: rt.Topic, Partitions: only(rp)}}
 	return resp
 }
 
 func (c *cluster) allowCommit(co *coordinator, req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
-	switch {
-	case c.w.chance("kafka: coordinator loading", 30):
+	if c.w.chance("kafka: coordinator loading", 30) {
 		return kerr.CoordinatorLoadInProgress
-	case c.fence(co, req.ProducerID, req.ProducerEpoch) != nil:
-		return kerr.InvalidProducerEpoch
+	}
+	if err := c.fence(co, req.ProducerID, req.ProducerEpoch); err != nil {
+		return err
+	}
+	switch {
 	case co.txn != nil && co.txn.decided, c.w.chance("kafka: concurrent transactions", 30):
 		return kerr.ConcurrentTransactions
 	}

@@ -38,7 +38,7 @@ type entry struct {
 type txn struct {
 	pid    int64
 	first  map[*partitionLog]int64 // first offset in each log that it wrote to
-	offset map[int32]int64         // offsets it commits for the group, by partition
+	offset map[int32]offset        // offsets it commits for the group, by partition
 	began  int64
 
 	decided, commits bool // to abort, unless commits is set

@@ -88,7 +88,10 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 	o.DSN = "simulated@tcp(mysql:3306)/kudos"
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
 	p.db = sql.NewShards(sql.NewOn(connector{p}, o, w.log))
-	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
+	options := w.options()
+	// Each start switches: two transactional ids, what the state table says, one. So groups are mixed, too.
+	options.TransactionalIDs = []int{2, 1, 0}[(w.lives[p.slot]-p.slot+30)%3]
+	p.workers = processor.NewWorkers(options, clients{p}, p.stores, p.db, w.log, nil)
 	p.workers.FoldChunk = 3 // so that most batches have several chunks
 	// Run in the same goroutine, so that a seed always gives the same schedule.
 	p.workers.Concurrently = func(f func()) func() { f(); return func() {} }

@@ -138,7 +138,7 @@ func (w *world) setUp() {
 	for p := range w.plan.partitions {
 		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
 			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id,
-			UpdatesID: w.kafka.topics[schema.TopicUpdates].id}
+			UpdatesID: w.kafka.topics[schema.TopicUpdates].id, Alternating: p == 0}
 		l := w.kafka.log(schema.TopicState, p)
 		l.append(entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)})
 	}

@@ -111,7 +111,8 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 	}
 	w.progress = schema.Progress{NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
 		Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
-		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
+		Alternating: old.Progress == nil || old.Progress.Alternating,
+		SourceID:    b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
 		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh, dir); err != nil {
 			return err

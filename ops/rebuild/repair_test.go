@@ -127,7 +127,7 @@ func TestOffsetsOfAllPartitionsAreCommittedAgain(t *testing.T) {
 func TestOffsetsAreCommittedUnderTheFence(t *testing.T) {
 	t.Parallel()
 	w := newStanding(t, standing{6, 2, 6}, numbered(1))
-	id := schema.FoldTransactionalID(damaged)
+	id := schema.FoldTransactionalIDs(damaged)[0]
 	zombie := w.NewClient(kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, zombie.BeginTransaction())
 	_, _, err := zombie.ProducerID(t.Context())

@@ -37,8 +37,8 @@ type writer struct {
 
 // begin fences a partition. This comes before anything of it is read, so that nothing else writes there from then on.
 func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
-	id, timeout := schema.FoldTransactionalID(partition), b.opts.TransactionTimeout
-	cl, err := b.kafka.NewFencingClient(ctx, b.log, id, kgo.TransactionTimeout(timeout),
+	ids, timeout := schema.FoldTransactionalIDs(partition), b.opts.TransactionTimeout
+	cl, err := b.kafka.NewFencingClient(ctx, b.log, ids, kgo.TransactionTimeout(timeout),
 		kgo.RecordDeliveryTimeout(b.kafka.RequestTimeout), kgo.ProducerLinger(5*time.Millisecond))
 	if err == nil {
 		if err = cl.BeginTransaction(); err != nil {
@@ -47,10 +47,10 @@ func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	}
 	switch {
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
-		return nil, fmt.Errorf("transactional id %s: the brokers' transaction.max.timeout.ms is below %s; "+
-			"use a shorter --transaction-timeout, in which a partition can be written: %w", id, timeout, err)
+		return nil, fmt.Errorf("the brokers' transaction.max.timeout.ms is below %s; "+
+			"use a shorter --transaction-timeout, in which a partition can be written: %w", timeout, err)
 	case err != nil:
-		return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
+		return nil, err
 	}
 	return &writer{b: b, cl: cl, partition: partition, cells: audit.Cells{}, last: map[string]*kgo.Record{}}, nil
 }
@@ -165,7 +165,7 @@ func (w *writer) commit(ctx context.Context) error {
 	}
 	topicID := w.b.topics.ByName[schema.TopicLikes].ID
 	likes := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: topicID, Partition: w.partition}
-	id, member := schema.FoldTransactionalID(w.partition), kafka.NoMember(schema.GroupFold)
+	id, member := schema.FoldTransactionalIDs(w.partition)[0], kafka.NoMember(schema.GroupFold)
 	next := kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
 	if err := kafka.AddOffset(ctx, w.cl, id, member, likes, next); err != nil {
 		return fmt.Errorf("committing the offset of partition %d: %w", w.partition, err)

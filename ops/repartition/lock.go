@@ -29,7 +29,7 @@ func (r *repartition) lock(ctx context.Context) error {
 
 // lockOnce uses the partition's transactional id, which fences its processor and makes all commits readable.
 func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
-	t, err := r.begin(ctx, schema.FoldTransactionalID(partition))
+	t, err := r.begin(ctx, schema.FoldTransactionalIDs(partition)...)
 	if err != nil {
 		return err
 	}
@@ -81,11 +81,13 @@ func (r *repartition) grow(ctx context.Context) error {
 
 // addProgress writes the first progress record of each added partition, locked like the others.
 func (r *repartition) addProgress(ctx context.Context) error {
+	common := schema.Progress{Partitions: r.layout.Partitions, UserBuckets: r.layout.UserBuckets(), Layouts: r.layouts,
+		Migrating: true, Alternating: r.progress[0].Alternating}
 	return r.each(ctx, r.layout.Partitions, func(ctx context.Context, partition int32) error {
 		if int(partition) < len(r.progress) && r.progress[partition] != nil {
 			return nil
 		}
-		if err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, r.layout, r.layouts, r.log); err != nil {
+		if err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, common, r.log); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("the first record of partition %d to become visible", partition)

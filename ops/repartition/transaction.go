@@ -27,14 +27,14 @@ const (
 	maxBuffered        = 1 << 20          // higher than the number of records in a transaction
 )
 
-// begin fences any other owner of the id.
-func (r *repartition) begin(ctx context.Context, id string) (*transaction, error) {
-	cl, err := r.kafka.NewFencingClient(ctx, r.log, id, kgo.TransactionTimeout(transactionTimeout),
+// begin fences any other owner of the ids. Transactions use the first.
+func (r *repartition) begin(ctx context.Context, ids ...string) (*transaction, error) {
+	cl, err := r.kafka.NewFencingClient(ctx, r.log, ids, kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordDeliveryTimeout(transactionTimeout*2/3), kgo.MaxBufferedRecords(maxBuffered))
 	if err != nil {
-		return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
+		return nil, err
 	}
-	return &transaction{r: r, id: id, cl: cl}, nil
+	return &transaction{r: r, id: ids[0], cl: cl}, nil
 }
 
 func (t *transaction) add(topic string, partition int32, key, value []byte) {

@@ -19,23 +19,21 @@ type firstProgress struct {
 	cl        *kgo.Client
 	topics    kafka.Topics
 	partition int32
-	layout    schema.Layout
-	layouts   uint32 // number of earlier layouts
-	migrating bool   // reactions are still migrating to this one
+	common    schema.Progress // what the records of all partitions have in common, such as the layout
 }
 
-// AddFirstProgress writes the first progress record of an added partition, with Migrating set: nothing is folded until
-// reactions have migrated to the layout. It does nothing if a record exists.
+// AddFirstProgress writes the first progress record of an added partition. common has Migrating set: nothing is folded
+// until reactions have migrated to its layout. It does nothing if a record exists.
 func AddFirstProgress(
-	ctx context.Context, cluster kafka.Options, topics kafka.Topics, partition int32, layout schema.Layout,
-	layouts uint32, log *slog.Logger,
+	ctx context.Context, cluster kafka.Options, topics kafka.Topics, partition int32, common schema.Progress,
+	log *slog.Logger,
 ) error {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	first := firstProgress{cluster, log, cl, topics, partition, layout, layouts, true}
+	first := firstProgress{cluster, log, cl, topics, partition, common}
 	return first.write(ctx, &Report{})
 }
 
@@ -49,10 +47,10 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
 		return err
 	}
-	id := schema.FoldTransactionalID(f.partition)
-	cl, err := f.kafka.NewFencingClient(ctx, f.log, id, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	ids := schema.FoldTransactionalIDs(f.partition)
+	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
 	if err != nil {
-		return fmt.Errorf("initializing the transactional id of partition %d: %w", f.partition, err)
+		return err
 	}
 	defer cl.Close()
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
@@ -84,10 +82,10 @@ func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error)
 // commit also sets the group's committed offset to match: with one left over, the state table would look rewound.
 func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
 	likes := f.topics.ByName[schema.TopicLikes]
-	progress := schema.Progress{NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID,
-		Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts,
-		Migrating: f.migrating, SourceID: likes.ID,
-		StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID}
+	progress := f.common
+	progress.NextOffset, progress.LeaderEpoch, progress.ClusterID = start, -1, f.topics.ClusterID
+	progress.SourceID, progress.StateID = likes.ID, f.topics.ByName[schema.TopicState].ID
+	progress.UpdatesID = f.topics.ByName[schema.TopicUpdates].ID
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
 	if err != nil {
 		return err
@@ -101,7 +99,7 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 		return err
 	}
 	if ok && committed != start {
-		id, member := schema.FoldTransactionalID(f.partition), kafka.NoMember(schema.GroupFold)
+		id, member := schema.FoldTransactionalIDs(f.partition)[0], kafka.NoMember(schema.GroupFold)
 		source := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
 		// Kafka accepts this from a non-member even while the group has members.
 		if err := kafka.AddOffset(ctx, cl, id, member, source, kafka.Position{Offset: start, Epoch: -1}); err != nil {

@@ -45,12 +45,13 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 	if err != nil {
 		return nil, err
 	}
-	first := firstProgress{kafka: cluster, log: log, cl: cl, layout: layout}
+	first := firstProgress{kafka: cluster, log: log, cl: cl, common: schema.Progress{
+		Partitions: layout.Partitions, UserBuckets: layout.UserBuckets(), Alternating: true}}
 	if have != nil {
 		if have.Migrating || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets() {
 			return nil, layoutError(have, layout)
 		}
-		first.layouts = have.Layouts
+		first.common.Layouts, first.common.Alternating = have.Layouts, have.Alternating
 	}
 	report := &Report{}
 	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {

@@ -10,8 +10,9 @@ import (
 
 // Clients creates the clients of workers. Options does so for real brokers.
 type Clients interface {
-	Connect(log *slog.Logger) (Client, error)                         // for requests of any kind
-	ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) // for one transactional id
+	Connect(log *slog.Logger) (Client, error) // for requests of any kind
+	// ConnectTxn is for one of the transactional ids of the options.
+	ConnectTxn(log *slog.Logger, id string, opts *TxnOptions) (TxnClient, error)
 }
 
 // Client is the part of a *kgo.Client that workers use for requests. Close it.
@@ -41,18 +42,20 @@ func (o Options) Connect(log *slog.Logger) (Client, error) {
 	return cl, nil
 }
 
-// ConnectTxn returns a client for the transactions of one partition.
-func (o Options) ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) {
-	cl, err := o.newTxnClient(log, opts)
+// ConnectTxn returns a client for the transactions of one transactional id.
+func (o Options) ConnectTxn(log *slog.Logger, id string, opts *TxnOptions) (TxnClient, error) {
+	cl, err := o.newTxnClient(log, id, opts)
 	if err != nil {
 		return nil, err
 	}
 	return cl, nil
 }
 
-func (o Options) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.Opt) (*kgo.Client, error) {
+func (o Options) newTxnClient(
+	log *slog.Logger, id string, opts *TxnOptions, extra ...kgo.Opt,
+) (*kgo.Client, error) {
 	return o.NewClient(log, append([]kgo.Opt{
-		kgo.TransactionalID(opts.ID),
+		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(opts.Timeout),
 		// An undeliverable record fails before the broker aborts the transaction, not after.
 		kgo.RecordDeliveryTimeout(opts.Timeout * 2 / 3),

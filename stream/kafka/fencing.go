@@ -13,30 +13,41 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// fence initializes the client's transactional id: the previous owner can no longer write, and its open transaction is
-// aborted. The fold and every tool take a partition this way.
+// fence initializes the client's transactional id: the previous owner can no longer write under it, its open
+// transaction is aborted, and one that it has committed is complete. The fold and every tool take a partition this way.
 func fence(ctx context.Context, cl TxnClient) error {
 	_, _, err := cl.ProducerID(ctx)
 	return asFenced(err)
 }
 
-// NewFencingClient returns a client for a tool's transactions, after fencing the previous owner of their id. After an
-// error in a transaction, close it: aborting would initialize the id again. The next fence aborts the transaction.
+// NewFencingClient returns a client for a tool's transactions under the first of the ids, after fencing the previous
+// owner of all of them. After an error in a transaction, close it: aborting would initialize the id again. The next
+// fence aborts the transaction.
 func (o Options) NewFencingClient(
-	ctx context.Context, log *slog.Logger, id string, extra ...kgo.Opt,
+	ctx context.Context, log *slog.Logger, ids []string, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
-	opts := []kgo.Opt{kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner())}
-	cl, err := o.NewClient(log, append(opts, extra...)...)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, o.RequestTimeout)
 	defer cancel()
-	if err := fence(ctx, cl); err != nil {
-		cl.Close()
-		return nil, err
+	var first *kgo.Client
+	for i, id := range ids {
+		opts := []kgo.Opt{kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+		cl, err := o.NewClient(log, append(opts, extra...)...)
+		if err == nil {
+			if err = fence(ctx, cl); err != nil || i > 0 {
+				cl.Close()
+			}
+		}
+		switch {
+		case err != nil && first != nil:
+			first.Close()
+			fallthrough
+		case err != nil:
+			return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
+		case i == 0:
+			first = cl
+		}
 	}
-	return cl, nil
+	return first, nil
 }
 
 // takenOverFor is far longer than a parked worker's retries can keep a tool from its one transaction.

@@ -24,24 +24,35 @@ type Member struct {
 // NoMember is for commits to a group by a client that is not in it.
 func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
 
-// Txn runs the transactions of one partition: records and the consumer offset are committed atomically. Each partition
-// has its own transactional id, so that initializing it fences the previous owner and aborts its open transaction.
+// Txn runs the transactions of one partition: records and the consumer offset are committed atomically. A partition has
+// transactional ids of its own, so that initializing them fences the previous owner and aborts its open transaction.
 //
 //	Fence ──► Commit ──► Commit ──► … ──► Close
 //	  ▲          │ any error
 //	  └──Close───┘
 //
-// After any error of Commit the outcome may be unknown and the Txn is unusable. Close it and Fence again, which settles
-// it on the broker, before position and state are read again. (Aborting would initialize the id behind our back.)
+// With two ids, used in turn, a transaction does not wait until the broker has completed the previous one, which it
+// does some 20 ms after the commit. That keeps the order because a transaction begins only once the commit of the
+// previous one was acknowledged: then it is decided, and completed before any owner that initializes all ids reads.
+//
+//	first id   │ 1 ─► commit, acknowledged │ …markers │ 3 ─► commit …
+//	second id                              │ 2 ─► commit, acknowledged │ …markers
+//
+// After any error of Commit the outcome may be unknown, and the Txn is closed: both ids, since the other one must not
+// go on. Fence settles it on the broker, before position and state are read again. (Aborting would initialize the id
+// behind our back.)
 type Txn struct {
 	opts TxnOptions
 	log  *slog.Logger
-	cl   TxnClient // nil when closed
+	cls  []TxnClient // of the ids; empty when closed
+
+	inUse int // how many of the ids are used
+	next  int // the id of the next transaction
 }
 
 // TxnOptions configures the transactions of one partition.
 type TxnOptions struct {
-	ID string // the transactional id
+	IDs []string // the transactional ids, all initialized in this order, by every owner
 	// Member commits the offsets of the partition Source, whose topic id Fence looks up.
 	Member Member
 	Source LogPartition
@@ -62,29 +73,49 @@ type LogPartition struct {
 // NewTxn returns a Txn, which sends nothing yet.
 func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, log: log} }
 
-// Fence initializes the transactional id. It returns ErrFenced if the member has lost its membership: a process that
-// was unavailable must not take the partition from its new owner.
+// Fence initializes all transactional ids; transactions use the first one, until Alternate is called. It returns
+// ErrFenced if the member has lost its membership: a process that was unavailable must not take the partition from its
+// new owner.
 func (t *Txn) Fence(ctx context.Context) error {
 	t.Close()
-	cl, err := t.opts.Kafka.ConnectTxn(t.log, &t.opts)
+	for _, id := range t.opts.IDs {
+		if err := t.fence(ctx, id); err != nil {
+			t.Close()
+			return fmt.Errorf("initializing transactional id %s: %w", id, err)
+		}
+	}
+	t.inUse, t.next = 1, 0
+	return nil
+}
+
+func (t *Txn) fence(ctx context.Context, id string) error {
+	cl, err := t.opts.Kafka.ConnectTxn(t.log, id, &t.opts)
 	if err != nil {
 		return err
 	}
-	t.cl = cl
-	topics, err := LookUpTopics(ctx, cl, t.opts.Source.Topic)
-	if err != nil {
-		return err
+	t.cls = append(t.cls, cl)
+	if len(t.cls) == 1 {
+		topics, err := LookUpTopics(ctx, cl, t.opts.Source.Topic)
+		if err != nil {
+			return err
+		}
+		t.opts.Source.TopicID = topics.ByName[t.opts.Source.Topic].ID
 	}
-	t.opts.Source.TopicID = topics.ByName[t.opts.Source.Topic].ID
 	if err := t.CheckMember(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
-	if err := fence(ctx, cl); err != nil {
-		return fmt.Errorf("initializing transactional id %s: %w", t.opts.ID, err)
+	return fence(ctx, cl)
+}
+
+// Alternate makes transactions use all ids in turn, or only the first. Call it between Fence and the first transaction,
+// which uses the first id in any case: an owner that knows only this one then finds out that there are others.
+func (t *Txn) Alternate(on bool) {
+	t.inUse = 1
+	if on {
+		t.inUse = len(t.cls)
 	}
-	return nil
 }
 
 // CheckMember checks the membership with a heartbeat and returns ErrFenced if it has ended. A rebalance in progress is
@@ -92,7 +123,7 @@ func (t *Txn) Fence(ctx context.Context) error {
 func (t *Txn) CheckMember(ctx context.Context) error {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
-	resp, err := req.RequestWith(ctx, t.cl)
+	resp, err := req.RequestWith(ctx, t.Client())
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
@@ -103,7 +134,7 @@ func (t *Txn) CheckMember(ctx context.Context) error {
 }
 
 // Client returns the partition's own client, for reading what Fence has settled.
-func (t *Txn) Client() Client { return t.cl }
+func (t *Txn) Client() Client { return t.cls[0] }
 
 // Commit publishes the records, which must name partitions, and commits next as the group's position in the source, in
 // one transaction. On success each has its offset. It gives up after the transaction timeout, like the broker.
@@ -118,13 +149,13 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 
 // Begin opens a transaction, for one goroutine; Commit or Drop ends it. It fails when the broker aborts it by timeout.
 func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
-	if t.cl == nil {
-		return nil, fmt.Errorf("transactional id %s is closed; it must be fenced again", t.opts.ID)
+	if len(t.cls) < len(t.opts.IDs) {
+		return nil, fmt.Errorf("transactional id %s is closed; it must be fenced again", t.opts.IDs[0])
 	}
-	if err := t.cl.BeginTransaction(); err != nil {
-		return nil, fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
+	x := &Transaction{t: t, cl: t.cls[t.next], id: t.opts.IDs[t.next], sent: make(chan struct{})}
+	if err := x.cl.BeginTransaction(); err != nil {
+		return nil, fmt.Errorf("beginning a transaction of %s: %w", x.id, asFenced(err))
 	}
-	x := &Transaction{t: t, sent: make(chan struct{})}
 	x.ctx, x.cancel = context.WithTimeout(ctx, t.opts.Timeout)
 	x.left.Store(1) // until nothing more is sent
 	return x, nil
@@ -133,6 +164,8 @@ func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 // Transaction is an open transaction.
 type Transaction struct {
 	t      *Txn
+	cl     TxnClient
+	id     string
 	ctx    context.Context
 	cancel context.CancelFunc
 	any    *kgo.Record // any that was sent
@@ -154,7 +187,7 @@ func (x *Transaction) Send(records []*kgo.Record) {
 		if rec.Timestamp.IsZero() {
 			rec.Timestamp = now // the client would read the clock for each
 		}
-		x.t.cl.Produce(x.ctx, rec, acknowledged)
+		x.cl.Produce(x.ctx, rec, acknowledged)
 	}
 }
 
@@ -168,28 +201,39 @@ func (x *Transaction) acknowledged(_ *kgo.Record, err error) {
 }
 
 // Commit waits for the records and commits them, with next as the group's position. At least one record is needed: a
-// transaction of offsets alone is silently dropped by the client. On success each record has its offset.
+// transaction of offsets alone is silently dropped by the client. On success each has its offset. The next transaction
+// must not begin before: what follows a transaction of unknown outcome could be committed without it.
 func (x *Transaction) Commit(next Position) error {
 	defer x.cancel()
 	t := x.t
 	if x.any == nil {
 		return errors.New("a transaction needs a record")
 	}
+	if err := x.commit(next); err != nil {
+		t.Close()
+		return err
+	}
+	t.next = (t.next + 1) % t.inUse
+	return nil
+}
+
+func (x *Transaction) commit(next Position) error {
 	if err := x.wait(); err != nil {
-		return fmt.Errorf("producing in a transaction of %s: %w", t.opts.ID, asFenced(err))
+		return fmt.Errorf("producing in a transaction of %s: %w", x.id, asFenced(err))
 	}
-	if err := AddOffset(x.ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next); err != nil {
-		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
+	if err := AddOffset(x.ctx, x.cl, x.id, x.t.opts.Member, x.t.opts.Source, next); err != nil {
+		return fmt.Errorf("committing the offset in a transaction of %s: %w", x.id, asFenced(err))
 	}
-	if err := CommitTransaction(x.ctx, t.cl, x.any.Topic, x.any.Partition); err != nil {
-		return fmt.Errorf("committing a transaction of %s: %w", t.opts.ID, asFenced(err))
+	if err := CommitTransaction(x.ctx, x.cl, x.any.Topic, x.any.Partition); err != nil {
+		return fmt.Errorf("committing a transaction of %s: %w", x.id, asFenced(err))
 	}
 	return nil
 }
 
-// Drop abandons the transaction. The Txn is unusable then, as after an error of Commit.
+// Drop abandons the transaction. The Txn is closed then, as after an error of Commit.
 func (x *Transaction) Drop() {
 	x.cancel()
+	x.t.Close()
 	_ = x.wait() // returns when the client has released all records
 }
 
@@ -269,10 +313,10 @@ func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// Close closes the client without ending an open transaction, and returns when it is closed. It may be called again.
+// Close closes the clients without ending an open transaction, and returns when they are closed. It may be called again.
 func (t *Txn) Close() {
-	if t.cl != nil {
-		t.cl.Close()
-		t.cl = nil
+	for _, cl := range t.cls {
+		cl.Close()
 	}
+	t.cls = nil
 }

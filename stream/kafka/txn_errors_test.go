@@ -218,8 +218,8 @@ func (c slowClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*
 func TestLateRejectionCountsAsMissed(t *testing.T) {
 	for range 20 {
 		commit := func(answer error) error {
-			tx := NewTxn(TxnOptions{ID: "a", Timeout: time.Millisecond}, testkit.Log())
-			tx.cl = slowClient{answer: answer}
+			tx := NewTxn(TxnOptions{IDs: []string{"a"}, Timeout: time.Millisecond}, testkit.Log())
+			tx.cls = []TxnClient{slowClient{answer: answer}}
 			return tx.Commit(context.Background(), pair("a"), Position{Offset: 5})
 		}
 		require.ErrorIs(t, commit(kerr.InvalidProducerEpoch), ErrFenced)

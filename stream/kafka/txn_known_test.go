@@ -35,7 +35,7 @@ func TestCommitToAnUnknownTopic(t *testing.T) {
 	cl := &slowNotes{asked: make(chan struct{})}
 	waits := testkit.Record(output, 0, "k", "waits")
 	var err error
-	cl.Client, err = c.kafka.newTxnClient(testkit.Log(), &TxnOptions{ID: txnID, Timeout: testkit.Patience},
+	cl.Client, err = c.kafka.newTxnClient(testkit.Log(), txnID, &TxnOptions{Timeout: testkit.Patience},
 		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
 			return func(rec *kgo.Record, n int) int {
 				if rec != waits {
@@ -80,6 +80,5 @@ func TestCommitGivesUp(t *testing.T) {
 	late := errors.New("too late")
 	ctx, cancel := context.WithCancelCause(testkit.Context(t))
 	cancel(late)
-	tx.cl = neverKnows{tx.cl}
-	require.ErrorContains(t, CommitTransaction(ctx, tx.cl, output, 0), "has no metadata of output/0")
+	require.ErrorContains(t, CommitTransaction(ctx, neverKnows{tx.cls[0]}, output, 0), "has no metadata of output/0")
 }

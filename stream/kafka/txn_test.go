@@ -36,7 +36,7 @@ func (c *cluster) join() (m Member, leave func()) {
 }
 
 func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
-	o := TxnOptions{ID: txnID, Member: m, Timeout: 30 * time.Second, Kafka: c.kafka,
+	o := TxnOptions{IDs: []string{txnID}, Member: m, Timeout: 30 * time.Second, Kafka: c.kafka,
 		Source: LogPartition{Topic: input, TopicID: c.TopicInfo(input).TopicID}}
 	if change != nil {
 		change(&o)
@@ -118,9 +118,9 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(1, "before", "before")
 	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset,
 		"the takeover aborts the open transaction")
-	err = AddOffset(testkit.Context(t), zombie.cl, txnID, m, zombie.opts.Source, Position{Offset: 9})
+	err = AddOffset(testkit.Context(t), zombie.cls[0], txnID, m, zombie.opts.Source, Position{Offset: 9})
 	require.ErrorIs(t, asFenced(err), ErrFenced)
-	require.Error(t, zombie.cl.EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
+	require.Error(t, zombie.cls[0].EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("after"), Position{Offset: 2}))
 
 	c.fenced(m)
