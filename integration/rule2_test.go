@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/integration/tier"
 	"kudos/processor"
@@ -36,16 +37,54 @@ type owner struct {
 	ctx   context.Context
 }
 
-// heldKafka connects to the broker, counts the transactional clients, and can hold commits.
+// heldKafka connects to the broker, counts the transactional clients, and can hold one step of a transaction.
 type heldKafka struct {
 	kafka.Clients
 	clients atomic.Int64
-	hold    atomic.Bool
-	held    chan struct{} // a commit is being held
-	release chan struct{}
+	next    atomic.Pointer[hold]
+}
+
+// Steps that can be held: before a client is made for the second transactional id, before the offset commit, and before
+// and after the commit.
+const (
+	beforeSecond = "second id"
+	beforeOffset = "offset"
+	beforeCommit = "commit"
+	afterCommit  = "committed"
+)
+
+type hold struct {
+	step     string
+	reached  chan struct{}
+	released chan struct{}
+}
+
+// holdAt holds the next such step until release is called. reached returns once it is held.
+func (k *heldKafka) holdAt(t testing.TB, step string) (reached, release func()) {
+	h := &hold{step, make(chan struct{}), make(chan struct{})}
+	k.next.Store(h)
+	release = sync.OnceFunc(func() { close(h.released) })
+	t.Cleanup(release)
+	return func() {
+		select {
+		case <-h.reached:
+		case <-time.After(soon):
+			require.FailNow(t, "the step is not reached", step)
+		}
+	}, release
+}
+
+func (k *heldKafka) pass(step string) {
+	if h := k.next.Load(); h != nil && h.step == step && k.next.CompareAndSwap(h, nil) {
+		close(h.reached)
+		<-h.released
+	}
 }
 
 func (k *heldKafka) ConnectTxn(log *slog.Logger, id string, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
+	if id == opts.IDs[1] {
+		k.pass(beforeSecond)
+	}
 	k.clients.Add(1)
 	cl, err := k.Clients.ConnectTxn(log, id, opts)
 	return heldClient{cl, k}, err
@@ -56,12 +95,18 @@ type heldClient struct {
 	k *heldKafka
 }
 
-func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
-	if c.k.hold.Load() {
-		close(c.k.held)
-		<-c.k.release
+func (c heldClient) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if req.Key() == int16(kmsg.TxnOffsetCommit) {
+		c.k.pass(beforeOffset)
 	}
-	return c.TxnClient.EndTransaction(ctx, end)
+	return c.TxnClient.Request(ctx, req)
+}
+
+func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
+	c.k.pass(beforeCommit)
+	err := c.TxnClient.EndTransaction(ctx, end)
+	c.k.pass(afterCommit)
+	return err
 }
 
 // joinFold adds a member to the fold's group, until leave is called.
@@ -87,7 +132,7 @@ func (s *system) joinFold() (m kafka.Member, leave func()) {
 func (s *system) own(m kafka.Member) *owner {
 	broker, _ := s.servers()
 	o := &owner{s: s, ctx: s.t.Context(),
-		kafka: &heldKafka{Clients: broker, held: make(chan struct{}), release: make(chan struct{})}}
+		kafka: &heldKafka{Clients: broker}}
 	stores := store.NewSet(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
@@ -144,12 +189,7 @@ func TestRule2(t *testing.T) {
 	a.requireState(stream.StateRunning, "the first owner to run")
 	s.likeEverywhere(1, 2, 3)
 	a.fetch()
-	a.kafka.hold.Store(true)
-	worked := make(chan struct{})
-	go func() { defer close(worked); a.Step(a.ctx) }()
-	<-a.kafka.held
-	release := sync.OnceFunc(func() { close(a.kafka.release); <-worked })
-	defer release()
+	release := a.stepUntil(beforeCommit)
 
 	leave()
 	now, _ := s.joinFold()
@@ -177,6 +217,86 @@ func TestRule2(t *testing.T) {
 	require.True(t, b.Step(b.ctx))
 	require.Equal(t, stream.StateRunning, b.Status().State, "the second owner: %s", b.Status())
 	s.requireUpdates(4)
+}
+
+// stepUntil makes a step that is held, and returns a function that lets it go on to its end.
+func (o *owner) stepUntil(step string) (release func()) {
+	reached, goOn := o.kafka.holdAt(o.s.t, step)
+	worked := make(chan struct{})
+	go func() { defer close(worked); o.Step(o.ctx) }()
+	release = sync.OnceFunc(func() { goOn(); <-worked })
+	o.s.t.Cleanup(release)
+	reached()
+	return release
+}
+
+// fold makes the owner fold what is in the log.
+func (o *owner) fold() {
+	o.fetch()
+	o.Step(o.ctx)
+}
+
+// TestRule2OfBothIDs: the first or the second transaction of an owner, each under another transactional id, is held at
+// each of its steps while another owner takes over. All likes count once, whoever committed them.
+func TestRule2OfBothIDs(t *testing.T) {
+	parallel(t, tier.Test)
+	s := newBareSystem(t, 1)
+	user := uint64(0)
+	like := func() { user++; s.likeEverywhere(user) }
+	for _, step := range []string{beforeOffset, beforeCommit, afterCommit} {
+		for before := range 2 { // transactions
+			m, leave := s.joinFold()
+			a := s.own(m)
+			a.requireState(stream.StateRunning, "the owner to run")
+			for range before {
+				like()
+				a.fold()
+			}
+			like()
+			a.fetch()
+			release := a.stepUntil(step)
+			leave()
+			m, leave = s.joinFold()
+			b := s.own(m)
+			b.requireState(stream.StateRunning, "the second owner to run")
+			like()
+			b.fold()
+			b.requireState(stream.StateRunning, "the second owner to work")
+			release()
+			if step == afterCommit {
+				require.Equal(t, stream.StateRunning, a.Status().State, "it has committed: %s", a.Status())
+				a.fold()
+			}
+			require.Equal(t, stream.StateFenced, a.Status().State, "held at %q after %d: %s", step, before, a.Status())
+			s.requireUpdates(int64(user))
+			leave()
+		}
+	}
+}
+
+// TestRule2BetweenTheIDs: an owner that commits under the second id after its successor has initialized the first one
+// has committed before the successor reads, and that is its last transaction.
+func TestRule2BetweenTheIDs(t *testing.T) {
+	parallel(t, tier.Test)
+	s := newBareSystem(t, 1)
+	m, leave := s.joinFold()
+	a := s.own(m)
+	a.requireState(stream.StateRunning, "the first owner to run")
+	s.likeEverywhere(1)
+	a.fold()
+	defer leave()
+	b := s.own(m) // by the same membership, so that only the transactional ids decide
+	release := b.stepUntil(beforeSecond)
+	s.likeEverywhere(2)
+	a.fold()
+	require.Equal(t, stream.StateRunning, a.Status().State, "the second id is not taken yet: %s", a.Status())
+	s.likeEverywhere(3)
+	a.fold()
+	require.Equal(t, stream.StateFenced, a.Status().State, "the first id is taken: %s", a.Status())
+	release()
+	require.Equal(t, stream.StateRunning, b.Status().State, "%s", b.Status())
+	b.fold()
+	s.requireUpdates(3)
 }
 
 // requireUpdates checks that the updates, of one partition, have no gap in seq, and that many likes.
