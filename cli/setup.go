@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/config"
 	"kudos/ops/repartition"
@@ -40,7 +41,8 @@ does not change it: "kudos topics repartition" adds partitions.`,
 		Use:   "check",
 		Short: "Check the topics and their settings",
 		Long: `Check the topics and their settings, and print each difference and how to fix it.
-It changes nothing. Exit code 1 if there is a difference.`,
+It changes nothing. Exit code 1 if there is a difference; not for warnings, which are of
+settings of the brokers that cost latency or safety.`,
 		Example: `  kudos topics check --brokers kafka:9092`,
 	}
 	return group("topics", "Set up the topics in Kafka, check them, or add partitions",
@@ -57,10 +59,18 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 		ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 		defer cancel()
 		log := quietLogger(cfg, a.stderr)
+		cl, err := cfg.Kafka.NewClient(log)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
 		report, err := run(ctx, cfg.Kafka, cfg.Topics.Layout(), cfg.Topics.ReplicationFactor, log)
 		if report == nil {
 			return err
 		}
+		report.Warnings = topics.WarnOfBrokers(ctx, kadm.NewClient(cl),
+			[]time.Duration{cfg.Processor.SessionTimeout, cfg.Ranker.SessionTimeout},
+			[]time.Duration{cfg.Processor.TransactionTimeout, cfg.Ranker.TransactionTimeout}, cfg.Topics.ReplicationFactor)
 		var text strings.Builder
 		for _, line := range report.Lines {
 			fmt.Fprintln(&text, line)
@@ -70,6 +80,9 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 			fmt.Fprintln(&text, nothing)
 		case failOnLines && err == nil:
 			err = fmt.Errorf("%d differences", len(report.Lines))
+		}
+		for _, warning := range report.Warnings {
+			fmt.Fprintln(&text, "warning:", warning)
 		}
 		report.Lines = append([]string{}, report.Lines...) // encodes as [], not null
 		return errors.Join(err, out.print(a.stdout, report, text.String()))

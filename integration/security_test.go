@@ -216,7 +216,8 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 
 // commands runs the commands that may run concurrently with the roles, each as its user.
 func (s *secured) commands() {
-	s.as("topics", "topics", "check")
+	require.Contains(s.t, s.as("topics", "topics", "check"),
+		"warning: broker 0: add.partitions.to.txn.retry.backoff.ms is 20, better 1")
 	s.as("audit", "audit", "--deep")
 	s.as("exclude", "ranker", "exclude", "7", "--reason", "a test")
 	require.Contains(s.t, s.as("exclude", "ranker", "exclusions"), "7")

@@ -21,7 +21,8 @@ import (
 
 // Report lists what Apply did or Check found wrong, one per line.
 type Report struct {
-	Lines []string `json:"lines"`
+	Lines    []string `json:"lines"`
+	Warnings []string `json:"warnings,omitempty"` // of WarnOfBrokers
 }
 
 func (r *Report) add(format string, args ...any) {
