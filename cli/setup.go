@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,24 +69,20 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 		if report == nil {
 			return err
 		}
-		report.Warnings = topics.WarnOfBrokers(ctx, kadm.NewClient(cl),
-			[]time.Duration{cfg.Processor.SessionTimeout, cfg.Ranker.SessionTimeout},
-			[]time.Duration{cfg.Processor.TransactionTimeout, cfg.Ranker.TransactionTimeout}, cfg.Topics.ReplicationFactor)
-		var text strings.Builder
-		for _, line := range report.Lines {
-			fmt.Fprintln(&text, line)
-		}
+		text, p, r := slices.Clone(report.Lines), cfg.Processor, cfg.Ranker
 		switch {
-		case len(report.Lines) == 0 && err == nil:
-			fmt.Fprintln(&text, nothing)
+		case len(text) == 0 && err == nil:
+			text = []string{nothing}
 		case failOnLines && err == nil:
-			err = fmt.Errorf("%d differences", len(report.Lines))
+			err = fmt.Errorf("%d differences", len(text))
 		}
+		report.Warnings = topics.CheckBrokers(ctx, kadm.NewClient(cl),
+			[]time.Duration{p.SessionTimeout, r.SessionTimeout},
+			[]time.Duration{p.TransactionTimeout, r.TransactionTimeout}, cfg.Topics.ReplicationFactor)
 		for _, warning := range report.Warnings {
-			fmt.Fprintln(&text, "warning:", warning)
+			text = append(text, "warning: "+warning)
 		}
-		report.Lines = append([]string{}, report.Lines...) // encodes as [], not null
-		return errors.Join(err, out.print(a.stdout, report, text.String()))
+		return errors.Join(err, out.print(a.stdout, report, strings.Join(append(text, ""), "\n")))
 	})
 }
 

@@ -1,8 +1,8 @@
 package topics
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -19,32 +19,27 @@ type goodValues struct {
 	cost        string
 }
 
-// WarnOfBrokers returns a line for each value of a broker's setting that costs latency or safety, given the timeouts in
-// the roles' settings and the replication factor; or why it cannot tell.
-func WarnOfBrokers(ctx context.Context, cl *kadm.Client, sessions, transactions []time.Duration, replicas int16,
-) (lines []string) {
-	const noLimit, noTransaction = math.MaxInt64, "transactions with a role's transaction_timeout fail"
-	const noSession = "groups reject a role's session_timeout"
-	const lost = "__consumer_offsets inherits it; a partition parks if a failover loses its offset"
+// CheckBrokers returns a line for each setting with a cost, or why it cannot tell. It gets the timeouts of the roles.
+func CheckBrokers(ctx context.Context, cl *kadm.Client, session, txn []time.Duration, replicas int16) (lines []string) {
+	const noLimit, rejected, lost = math.MaxInt64, "Kafka rejects a role's timeout", "lost offsets park partitions"
 	settings := map[string]goodValues{
 		"add.partitions.to.txn.retry.backoff.ms":     {0, 1, "a partition's next transaction waits that long"},
 		"add.partitions.to.txn.retry.backoff.max.ms": {100, noLimit, "after that, a transaction waits 250 ms"},
 		"group.initial.rebalance.delay.ms":           {0, 3000, "a group's first process waits that long"},
-		"group.max.session.timeout.ms":               {slices.Max(sessions).Milliseconds(), noLimit, noSession},
-		"group.min.session.timeout.ms":               {0, slices.Min(sessions).Milliseconds(), noSession},
+		"group.max.session.timeout.ms":               {slices.Max(session).Milliseconds(), noLimit, rejected},
+		"group.min.session.timeout.ms":               {0, slices.Min(session).Milliseconds(), rejected},
 		"log.flush.interval.messages":                {1000, noLimit, "one fsync per that many records"},
 		"min.insync.replicas":                        {int64(min(2, max(1, replicas-1))), noLimit, lost},
 		"replica.fetch.min.bytes":                    {0, 1, "acks=all may wait for replica.fetch.wait.max.ms"},
-		"transaction.max.timeout.ms":                 {slices.Max(transactions).Milliseconds(), noLimit, noTransaction},
+		"transaction.max.timeout.ms":                 {slices.Max(txn).Milliseconds(), noLimit, rejected},
 		"transaction.partition.verification.enable":  {1, 1, "a late record can leave a transaction open forever"},
-		"transactional.id.expiration.ms":             {86_400_000, noLimit, "partitions idle for longer open again"},
 		"unclean.leader.election.enable":             {0, 0, lost},
 	}
 	metadata, metadataErr := cl.BrokerMetadata(ctx)
 	brokers, err := cl.DescribeBrokerConfigs(ctx, metadata.Brokers.NodeIDs()...)
 	names := map[string][]string{} // of brokers, by line
 	for _, b := range brokers {
-		err = errors.Join(err, b.Err)
+		err = cmp.Or(err, b.Err)
 		for _, c := range b.Configs {
 			if line := settings[c.Key].warning(c); line != "" {
 				names[line] = append(names[line], b.Name)
@@ -56,8 +51,8 @@ func WarnOfBrokers(ctx context.Context, cl *kadm.Client, sessions, transactions 
 		lines = append(lines, fmt.Sprintf("broker %s: %s", strings.Join(of, ", "), line))
 	}
 	slices.Sort(lines)
-	if err := errors.Join(metadataErr, err); err != nil {
-		lines = append(lines, fmt.Sprintf("brokers are not checked; this needs DESCRIBE_CONFIGS of the cluster: %v", err))
+	if err := cmp.Or(metadataErr, err); err != nil {
+		lines = append(lines, fmt.Sprintf("brokers are not checked (DESCRIBE_CONFIGS of the cluster): %v", err))
 	}
 	return lines
 }
@@ -70,9 +65,6 @@ func (g goodValues) warning(c kadm.Config) string {
 	if err != nil || best == n || g.cost == "" {
 		return ""
 	}
-	var better any = best
-	if value == "true" || value == "false" {
-		better = best == 1
-	}
-	return fmt.Sprintf("%s is %s, better %v: %s", c.Key, value, better, g.cost)
+	other := map[string]any{"true": false, "false": true}[value]
+	return fmt.Sprintf("%s is %s, better %v: %s", c.Key, value, cmp.Or(other, any(best)), g.cost)
 }

@@ -31,7 +31,7 @@ func warnings(t *testing.T, replicas int16, settings string, faults ...kfake.Fau
 	require.NoError(t, err)
 	defer cl.Close()
 	roles := []time.Duration{10 * time.Second, 20 * time.Second}
-	return topics.WarnOfBrokers(testkit.Context(t), kadm.NewClient(cl), roles, roles, replicas)
+	return topics.CheckBrokers(testkit.Context(t), kadm.NewClient(cl), roles, roles, replicas)
 }
 
 func TestEachSettingOfBrokersWithACostIsReported(t *testing.T) {
@@ -40,14 +40,13 @@ func TestEachSettingOfBrokersWithACostIsReported(t *testing.T) {
 		"add.partitions.to.txn.retry.backoff.ms=20":       "1: a partition's next transaction waits that long",
 		"add.partitions.to.txn.retry.backoff.max.ms=0":    "100:",
 		"group.initial.rebalance.delay.ms=5000":           "3000:",
-		"group.max.session.timeout.ms=19999":              "20000: groups reject a role's session_timeout",
-		"group.min.session.timeout.ms=10001":              "10000: groups reject",
+		"group.max.session.timeout.ms=19999":              "20000: Kafka rejects",
+		"group.min.session.timeout.ms=10001":              "10000:",
 		"log.flush.interval.messages=1":                   "1000:",
 		"replica.fetch.min.bytes=2":                       "1:",
 		"transaction.max.timeout.ms=19999":                "20000:",
 		"transaction.partition.verification.enable=false": "true:",
-		"transactional.id.expiration.ms=3600000":          "86400000:",
-		"unclean.leader.election.enable=true":             "false: __consumer_offsets",
+		"unclean.leader.election.enable=true":             "false: lost offsets",
 	} {
 		name, value, _ := strings.Cut(setting, "=")
 		lines := warnings(t, 1, setting)

@@ -22,7 +22,7 @@ import (
 // Report lists what Apply did or Check found wrong, one per line.
 type Report struct {
 	Lines    []string `json:"lines"`
-	Warnings []string `json:"warnings,omitempty"` // of WarnOfBrokers
+	Warnings []string `json:"warnings,omitempty"` // of CheckBrokers
 }
 
 func (r *Report) add(format string, args ...any) {
@@ -54,7 +54,7 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 		}
 		first.common.Layouts, first.common.Alternating = have.Layouts, have.Alternating
 	}
-	report := &Report{}
+	report := &Report{Lines: []string{}} // encodes as [], not null
 	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
 		if err := apply(ctx, cl, t, report); err != nil {
 			return report, err
@@ -123,7 +123,7 @@ func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 		return nil, err
 	}
 	defer cl.Close()
-	report := &Report{}
+	report := &Report{Lines: []string{}} // encodes as [], not null
 	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
 		if _, setup := errors.AsType[*kafka.SetupError](err); !setup {
 			return nil, err
