@@ -89,6 +89,7 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 			return table.ParkPartitions(t.name, have.Partitions, p.Partitions)
 		}
 	}
+	w.Outputs(topics)
 	start, end, err := kafka.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err

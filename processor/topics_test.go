@@ -106,7 +106,7 @@ func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
 	require.NoError(t, err)
 	for p := range int32(partitions) {
 		require.Equal(t, &schema.Progress{
-			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
+			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions, Alternating: true,
 			SourceID:  s.Broker.TopicInfo(schema.TopicLikes).TopicID,
 			StateID:   s.Broker.TopicInfo(schema.TopicState).TopicID,
 			UpdatesID: s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
@@ -155,7 +155,7 @@ func TestALongerRetentionStays(t *testing.T) {
 			fine  bool
 		}{{"-1", true}, {least + "0", true}, {least[:len(least)-1], false}, {"-2", false}} {
 			s.configure(topic, "retention.ms", c.value)
-			want, says := c.value, []string(nil)
+			want, says := c.value, []string{}
 			if !c.fine {
 				want = least
 				says = []string{fmt.Sprintf("retention.ms of %s is %q, not %s; run: kudos topics apply", topic, c.value,

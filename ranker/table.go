@@ -116,6 +116,7 @@ func (t *table) readProgress(ctx context.Context) error {
 				name, n, t.input, input.Partitions)
 		}
 	}
+	t.txn.Outputs(topics)
 	t.outputs = topics.ByName[t.output].Partitions
 	now := schema.Progress{
 		LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,

@@ -39,7 +39,7 @@ func sumOver(shares map[share]Count) map[uint64]Count {
 }
 
 // add decodes a record. The format of values is that of schema/state_value.go (pairs and counts, version 2: varints)
-// and schema/state.go (progress, version 1: integers of 8 bytes, big-endian), after a version byte.
+// and schema/state.go (progress: integers of 8 bytes, big-endian), after a version byte.
 func (t *table) add(rec *kgo.Record, d *Differences) {
 	if err := t.read(rec); err != nil {
 		d.Add("I2", "state table, partition %d offset %d: %v", rec.Partition, rec.Offset, err)
@@ -61,8 +61,8 @@ func (t *table) read(rec *kgo.Record) error {
 	}
 	switch {
 	case string(rec.Key) == "_progress":
-		if len(v) < 21 || v[0] != 1 && v[0] != 2 { // both versions start alike
-			return errors.New("not a progress record of version 1 or 2")
+		if len(v) < 21 || v[0] < 1 || v[0] > 3 { // all versions start alike
+			return errors.New("not a progress record of version 1 to 3")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
 		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])

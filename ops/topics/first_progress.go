@@ -50,7 +50,7 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 	ids := schema.FoldTransactionalIDs(f.partition)
 	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
 	if err != nil {
-		return err
+		return fmt.Errorf("fencing partition %d: %w", f.partition, err)
 	}
 	defer cl.Close()
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {

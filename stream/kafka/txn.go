@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,10 +46,17 @@ func NoMember(group string) Member { return Member{Group: group, Generation: -1}
 type Txn struct {
 	opts TxnOptions
 	log  *slog.Logger
-	cls  []TxnClient // of the ids; empty when closed
+	cls  []*idClient // one for each id; empty when closed
 
-	inUse int // how many of the ids are used
-	next  int // the id of the next transaction
+	inUse   int    // how many of the ids are used
+	next    int    // the id of the next transaction
+	outputs Topics // that are written to
+}
+
+type idClient struct {
+	TxnClient
+	id      string
+	checked bool // that it writes to the outputs, not to others of the same name
 }
 
 // TxnOptions configures the transactions of one partition.
@@ -93,7 +102,7 @@ func (t *Txn) fence(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	t.cls = append(t.cls, cl)
+	t.cls = append(t.cls, &idClient{TxnClient: cl, id: id})
 	if len(t.cls) == 1 {
 		topics, err := LookUpTopics(ctx, cl, t.opts.Source.Topic)
 		if err != nil {
@@ -117,6 +126,10 @@ func (t *Txn) Alternate(on bool) {
 		t.inUse = len(t.cls)
 	}
 }
+
+// Outputs tells which topics are written to. A client learns of a topic when it first writes to it: one that has been
+// recreated since the owner looked it up is an error (ErrRecreated) of that transaction, not another topic to write to.
+func (t *Txn) Outputs(topics Topics) { t.outputs = topics }
 
 // CheckMember checks the membership with a heartbeat and returns ErrFenced if it has ended. A rebalance in progress is
 // no error: until it ends, the partition is still ours.
@@ -152,9 +165,9 @@ func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 	if len(t.cls) < len(t.opts.IDs) {
 		return nil, fmt.Errorf("transactional id %s is closed; it must be fenced again", t.opts.IDs[0])
 	}
-	x := &Transaction{t: t, cl: t.cls[t.next], id: t.opts.IDs[t.next], sent: make(chan struct{})}
+	x := &Transaction{t: t, cl: t.cls[t.next], sent: make(chan struct{})}
 	if err := x.cl.BeginTransaction(); err != nil {
-		return nil, fmt.Errorf("beginning a transaction of %s: %w", x.id, asFenced(err))
+		return nil, fmt.Errorf("beginning a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
 	x.ctx, x.cancel = context.WithTimeout(ctx, t.opts.Timeout)
 	x.left.Store(1) // until nothing more is sent
@@ -164,8 +177,7 @@ func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 // Transaction is an open transaction.
 type Transaction struct {
 	t      *Txn
-	cl     TxnClient
-	id     string
+	cl     *idClient
 	ctx    context.Context
 	cancel context.CancelFunc
 	any    *kgo.Record // any that was sent
@@ -219,14 +231,36 @@ func (x *Transaction) Commit(next Position) error {
 
 func (x *Transaction) commit(next Position) error {
 	if err := x.wait(); err != nil {
-		return fmt.Errorf("producing in a transaction of %s: %w", x.id, asFenced(err))
+		return fmt.Errorf("producing in a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
-	if err := AddOffset(x.ctx, x.cl, x.id, x.t.opts.Member, x.t.opts.Source, next); err != nil {
-		return fmt.Errorf("committing the offset in a transaction of %s: %w", x.id, asFenced(err))
+	if err := x.cl.check(x.ctx, x.t.outputs); err != nil {
+		return err
+	}
+	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Member, x.t.opts.Source, next); err != nil {
+		return fmt.Errorf("committing the offset in a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
 	if err := CommitTransaction(x.ctx, x.cl, x.any.Topic, x.any.Partition); err != nil {
-		return fmt.Errorf("committing a transaction of %s: %w", x.id, asFenced(err))
+		return fmt.Errorf("committing a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
+	return nil
+}
+
+// check compares the outputs with the topics that exist, after the client has first written to them. From then on the
+// client itself sticks to their ids.
+func (c *idClient) check(ctx context.Context, outputs Topics) error {
+	if c.checked || len(outputs.ByName) == 0 {
+		return nil
+	}
+	now, err := LookUpTopics(ctx, c, slices.Collect(maps.Keys(outputs.ByName))...)
+	if err != nil {
+		return err
+	}
+	for name, topic := range outputs.ByName {
+		if now.ByName[name].ID != topic.ID {
+			return fmt.Errorf("writing to %s: %w", name, ErrRecreated)
+		}
+	}
+	c.checked = true
 	return nil
 }
 

@@ -219,7 +219,7 @@ func TestLateRejectionCountsAsMissed(t *testing.T) {
 	for range 20 {
 		commit := func(answer error) error {
 			tx := NewTxn(TxnOptions{IDs: []string{"a"}, Timeout: time.Millisecond}, testkit.Log())
-			tx.cls = []TxnClient{slowClient{answer: answer}}
+			tx.cls = []*idClient{{TxnClient: slowClient{answer: answer}}}
 			return tx.Commit(context.Background(), pair("a"), Position{Offset: 5})
 		}
 		require.ErrorIs(t, commit(kerr.InvalidProducerEpoch), ErrFenced)
