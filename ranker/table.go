@@ -66,8 +66,8 @@ func (t *table) Fence(ctx context.Context) error {
 		// One id: rankings are emitted once a second, and do not wait for the previous transaction's completion.
 		IDs: []string{schema.TransactionalID(t.group, t.partition)}, Member: t.member,
 		Timeout: t.opts.TransactionTimeout,
-		Source: kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
-		Kafka:  t.kafka,
+		Source:  kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
+		Kafka:   t.kafka,
 	}, t.log)
 	return t.txn.Fence(ctx)
 }

@@ -168,7 +168,11 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 
 // Wait blocks until there may be work for Step.
 func (p *Partition) Wait(ctx context.Context) {
-	timer := time.NewTimer(min(p.opts.TickInterval, p.opts.ParkInterval) / 4)
+	longest := min(p.opts.TickInterval, p.opts.ParkInterval) / 4
+	if retry := time.Until(p.retryAt); retry > 0 {
+		longest = min(longest, retry)
+	}
+	timer := time.NewTimer(longest)
 	defer timer.Stop()
 	select {
 	case <-p.queue.changed:

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -62,6 +63,11 @@ func (o Options) newTxnClient(
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0),
+		// A transaction that begins before the previous one of its id is complete is rejected, briefly. The client's
+		// default waits for 250 ms.
+		kgo.RetryBackoffFn(func(fails int) time.Duration {
+			return min(10*time.Millisecond<<min(max(fails-1, 0), 7), time.Second)
+		}),
 		kgo.MaxBufferedRecords(1 << 30), // a batch of the worker is one transaction: all of it is buffered
 		// Not lz4: its writer allocates a buffer of 4 MiB for every batch.
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
