@@ -18,6 +18,7 @@ import (
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 )
 
@@ -37,6 +38,8 @@ type fleetMember struct {
 	*process
 	takes string // base URL for likes, if it is a producer: http://host:port
 }
+
+func (m fleetMember) role() string { return strings.Split(m.String(), "-")[0] }
 
 // newFleet starts everything and returns when likes flow end to end. Consumers come before producers, as in an upgrade.
 func newFleet(t *testing.T, change ...func(*system)) *fleet {
@@ -229,8 +232,40 @@ func buildEarlier(t *testing.T) (program string) {
 	return program
 }
 
+// alternate restarts the processors in turn with a setting for how many transactional ids a partition uses.
+func (f *fleet) alternate(settings string, ids int) {
+	require.NoError(f.t, os.WriteFile(settings, fmt.Appendf(nil, "processor: {transactional_ids: %d}\n", ids), 0o600))
+	for _, m := range f.members {
+		if m.role() == "processor" {
+			f.restart(m)
+		}
+	}
+	for p := range int32(f.partitions) {
+		progress, err := table.LastProgress(f.t.Context(), f.client(), p)
+		require.NoError(f.t, err)
+		require.Equal(f.t, ids == 2, progress.Alternating, "partition %d", p)
+	}
+}
+
+// refusedBy starts an earlier version in place of a processor: it parks the partitions that it is assigned.
+func (f *fleet) refusedBy(settings string, install func(version string), before, now string) {
+	m := f.members[slices.IndexFunc(f.members, func(m fleetMember) bool { return m.role() == "processor" })]
+	m.stop()
+	install(before)
+	require.NoError(f.t, os.WriteFile(settings, nil, 0o600))
+	m.start()
+	waitFor(f.t, time.Minute, "the earlier version to park", func() bool {
+		return strings.Contains(m.LogTail(), "progress record has version 3")
+	})
+	m.stop()
+	install(now)
+	m.start().waitReady()
+	f.flowing()
+}
+
 // TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its processes
-// are replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
+// are replaced one by one by those of this commit, which then use two transactional ids, and one again, and then replaced
+// back. Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	parallel(t, tier.Verify)
 	before := buildEarlier(t)
@@ -242,8 +277,18 @@ func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	}
 	install(before)
 	var now string
-	f := newFleet(t, func(s *system) { now, s.program = s.program, program })
+	settings := filepath.Join(t.TempDir(), "settings.yaml")
+	require.NoError(t, os.WriteFile(settings, nil, 0o600))
+	f := newFleet(t, func(s *system) {
+		now, s.program, s.processorArgs = s.program, program, []string{"--config", settings}
+	})
 	for _, version := range []string{now, before} {
+		if version == before {
+			f.alternate(settings, 2)
+			f.refusedBy(settings, install, before, now)
+			f.alternate(settings, 1)
+			require.NoError(t, os.WriteFile(settings, nil, 0o600)) // earlier versions do not know the setting
+		}
 		install(version)
 		for _, m := range f.members {
 			f.restart(m)

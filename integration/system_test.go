@@ -48,6 +48,7 @@ type system struct {
 	// sessionTimeout is short if the broker allows it, so that the group soon notices killed processors.
 	sessionTimeout string
 	stateDir       string         // of a processor or ranker, for tests that lose it; a new one if empty
+	processorArgs  []string       // of all processors
 	emitInterval   string         // of rankers; 50ms if empty
 	userBuckets    map[uint64]int // of posts spread over several partitions
 
