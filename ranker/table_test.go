@@ -44,7 +44,9 @@ func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client
 	tab = &table{
 		group: "group", input: "input", state: "group-table", output: "output",
 		opts:   &Options{TransactionTimeout: 10 * time.Second},
-		member: kafka.Member{Group: "group", ID: id, Generation: generation},
+		member: func() (kafka.Member, error) {
+			return kafka.Member{Group: "group", ID: id, Generation: generation}, nil
+		},
 		kafka:  cluster, log: discardLog(),
 	}
 	tab.store = stores.New(tab.state, 0)
