@@ -66,7 +66,7 @@ func (g *group) rebalance() {
 
 // settle ends a rebalance when every process has joined, or the wait has been long enough.
 func (g *group) settle() {
-	g.receive()
+	defer g.receive()
 	if g.joining == nil {
 		if g.wanted {
 			g.rebalance()
