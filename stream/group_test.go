@@ -84,6 +84,10 @@ func TestOlderVersionLeads(t *testing.T) {
 	for n := range p.session().partitions() {
 		l.waitProcessed(n, offsets(0, 5))
 	}
+	generation := func() int32 { return c.GroupInfo(testGroup).Epoch }
+	before := generation()
+	p.group().rejoin() // which is nothing to Kafka unless the leader does, or metadata changed
+	testkit.WaitFor(t, "a rebalance", func() bool { return generation() > before && assigned(p) == 2 && owned() == 2 })
 	older.Close()
 	testkit.WaitFor(t, "all partitions", func() bool { return assigned(p) == 4 })
 	for n := range int32(4) {
