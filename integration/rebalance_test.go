@@ -36,7 +36,7 @@ func (p *process) aligned() bool {
 }
 
 // TestRebalanceStopsOnlyWhatMoves: of two processors, one is killed, started, and restarted gracefully, under load. The
-// other one never opens its own half again. Both groups of a process have the same partitions, the same after a restart.
+// other one never opens its half again. Both groups of a process have the same partitions, also after a restart.
 // The log shows for how long no count of a partition became visible in MySQL.
 func TestRebalanceStopsOnlyWhatMoves(t *testing.T) {
 	s := verified(t, func(s *system) { s.partitions, s.sessionTimeout = 8, "10s" })

@@ -41,8 +41,9 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 	p := &Processor{opts: opts, kafka: kafka, db: db, log: log}
 	p.stores = store.NewSet(opts.StateDir, opts.CacheBytes, log)
 	workers := NewWorkers(opts, kafka, p.stores, db, log, reg)
-	foldOpts := stream.ProcessorOptions{Kafka: kafka, ProcessID: stream.ProcessID(opts.StateDir), MaxBatch: opts.MaxBatch, TickInterval: time.Second,
-		ParkInterval: opts.ParkInterval, SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
+	foldOpts := stream.ProcessorOptions{Kafka: kafka, ProcessID: stream.ProcessID(opts.StateDir),
+		MaxBatch: opts.MaxBatch, TickInterval: time.Second, ParkInterval: opts.ParkInterval,
+		SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
 	applyOpts := foldOpts
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossAction = table.CheckPartitions, table.ActionAcceptLoss

@@ -28,8 +28,8 @@ type balancer struct {
 	assigned       []int32      // by the current generation; used by the client's callbacks only
 }
 
-// ownsNothing is the user data that older versions expect, which are in the same group during an upgrade: no partitions,
-// no generation. They ignore what follows. Versions without it are known by their member ids.
+// ownsNothing is what older versions, in the group during an upgrade, expect as user data: no partitions and no
+// generation. They ignore what follows. They are known by their member ids, since their own user data has no process id.
 const ownsNothing = "\x00\x00\x00\x00\xff\xff\xff\xff" + "kudos "
 
 // ProtocolName is that of older versions.

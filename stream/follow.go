@@ -96,7 +96,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	f.begin(s)
 	f.show(s.session)
 	s.work.Go(s.watch)
-	s.work.Go(func() { f.watchTopic(ctx, cl, id, info.Partitions) })
+	s.work.Go(func() { s.watchTopic(info.Partitions, f.startOver) })
 	f.poll(ctx, f.end, cl)
 	f.mu.Lock()
 	f.mu.session = nil
@@ -176,18 +176,18 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 	}
 }
 
-// watchTopic ends the session when the topic was recreated or its partition count has changed.
-func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {
+// watchTopic calls startOver when the topic was recreated or its partition count has changed.
+func (s *session) watchTopic(partitions int32, startOver func(error)) {
 	tick := time.NewTicker(topicCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-s.ctx.Done():
 			return
 		}
-		if err := sameTopic(ctx, cl, f.opts.Input, id, partitions); err != nil {
-			f.startOver(err)
+		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, partitions); err != nil {
+			startOver(err)
 			return
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 // This file is the adapter between goka and the partition runtime.
 //
-//	group ──► a goka.Processor for each assigned partition: goka starts and stops all partitions of a processor together
+//	group ──► a goka.Processor for each assigned partition: goka starts and stops those of a processor together
 //	  │         DefineGroup: one input, and the table <group>-table, with as many partitions (copartition check)
 //	  │
 //	  ├─ Run ──► gokaGroup.Consume

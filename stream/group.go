@@ -44,7 +44,9 @@ type group struct {
 const fetchPartitionBytes = 1 << 20
 
 // newFetchClient returns a client of a session. maxWait is how long a resumed partition waits for the fetch in flight.
-func (o *ProcessorOptions) newFetchClient(log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt) (*kgo.Client, error) {
+func (o *ProcessorOptions) newFetchClient(
+	log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
+) (*kgo.Client, error) {
 	return o.Kafka.NewClient(log, append(extra,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),                    // they occupy offsets, up to the end of the log
@@ -62,13 +64,16 @@ func (g *group) run(ctx context.Context, cl *kgo.Client) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	info := topics.ByName[g.opts.Input]
 	g.session = &session{cl: cl, opts: g.opts, topic: g.opts.Input, ctx: ctx,
-		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[g.opts.Input].ID}}
+		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}}
 	g.show(g.session)
 	if err := g.join(); err != nil {
 		return err
 	}
 	g.session.work.Go(g.session.watch)
+	// The layout may depend on the partition count, so that partitions that stay must be opened again, too.
+	g.session.work.Go(func() { g.session.watchTopic(info.Partitions, cancel) })
 	go g.noteFailures(g.member)
 	committed := make(chan struct{})
 	go func() { defer close(committed); g.commitPositions() }()
@@ -91,7 +96,6 @@ func (g *group) join() (err error) {
 		kgo.Balancers(&g.balancer),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		kgo.MetadataMaxAge(10*time.Second), // bounds how long added partitions stay undetected
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { g.assigned() }),
 		kgo.OnPartitionsRevoked(none),
@@ -285,5 +289,5 @@ func (g *group) rejoin() {
 	g.member.ForceRebalance()
 }
 
-// startOver does nothing; it is for followers. A group detects added partitions itself.
+// startOver does nothing; it is for the partitions of followers.
 func (g *group) startOver(error) {}

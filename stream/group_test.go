@@ -87,7 +87,7 @@ func TestOlderVersionLeads(t *testing.T) {
 	generation := func() int32 { return c.GroupInfo(testGroup).Epoch }
 	before := generation()
 	p.group().rejoin() // which is nothing to Kafka unless the leader does, or metadata changed
-	testkit.WaitFor(t, "a rebalance", func() bool { return generation() > before && assigned(p) == 2 && owned() == 2 })
+	testkit.WaitFor(t, "a rebalance", func() bool { return generation() > before && owned() == 2 })
 	older.Close()
 	testkit.WaitFor(t, "all partitions", func() bool { return assigned(p) == 4 })
 	for n := range int32(4) {
@@ -139,5 +139,6 @@ func TestRegressConsumeClaimError(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	errBroken := errors.New("broken")
 	require.ErrorIs(t, gokaGroup{p: p}.Consume(testkit.Context(t), nil, failingHandler{err: errBroken}), errBroken)
-	require.ErrorContains(t, gokaGroup{p: p}.Consume(testkit.Context(t), nil, failingHandler{}), "stopped the partition")
+	err := gokaGroup{p: p}.Consume(testkit.Context(t), nil, failingHandler{})
+	require.ErrorContains(t, err, "it stopped the partition")
 }

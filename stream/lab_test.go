@@ -17,7 +17,7 @@ import (
 )
 
 // lab creates fake workers, keeps their positions (as a database would), and checks how they are called: one worker at
-// a time per partition and process, from Fence to Close, and batches in order without gaps. Fence fences other processes.
+// a time per partition and process, from Fence to Close, and batches in order without gaps. Fence fences the others.
 type lab struct {
 	t testing.TB
 

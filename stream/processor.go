@@ -46,8 +46,8 @@ type ProcessorOptions struct {
 	stalled           func(why string)
 }
 
-// Processor runs one goka group until its context ends, each partition with a goka processor of its own, which any error
-// ends for good.
+// Processor runs one goka group until its context ends: each partition with a goka processor of its own, which any
+// error ends for good.
 type Processor struct {
 	opts      ProcessorOptions
 	newWorker func(Assignment) Worker

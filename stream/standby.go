@@ -24,7 +24,7 @@ const (
 // standby keeps standby replicas of the state table's partitions that this process does not own, so that taking one
 // over reads only the rest of its changelog. A partition's directory has one user at a time:
 //
-//	assigned ─► release (the replica is closed) ─► the Worker opens the store … closes it, no longer assigned ─► follow
+//	assigned ─► release (the replica is closed) ─► the Worker opens the store … revoked: closes it ─► follow
 //
 // goka's own hot standby opens no partition before all replicas have recovered, fails the whole processor when one
 // replica fails, and closes all of them at each rebalance.

@@ -133,7 +133,7 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(2, "before", "after", "before", "after")
 }
 
-// Fencing needs the member id and the generation of the current assignment. A commit does not: the next owner fences it.
+// Fencing needs the member id and the generation of the current assignment. A commit does not: the next owner fences.
 func TestPastMembershipCannotFence(t *testing.T) {
 	c := txnCluster(t)
 	m, leave := c.join()

@@ -245,7 +245,7 @@ var mutants = []mutant{
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a view that cannot continue is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestUndecodableUpdateParksItsPartition")},
 	{9, "a view of a recreated log is rebuilt", one(catchUpGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfARecreatedTopic")},
-	{9, "a view checks by itself whether its log was recreated", one("stream/follow.go", "if err := sameTopic(ctx, cl, f.opts.Input, id, partitions); err != nil {", "if err := error(nil); err != nil {"), test("stream", "TestViewNoticesARecreatedTopic")},
+	{9, "a view checks by itself whether its log was recreated", one("stream/follow.go", "if err := sameTopic(s.ctx, s.cl, s.topic, s.log, partitions); err != nil {", "if err := error(nil); err != nil {"), test("stream", "TestViewNoticesARecreatedTopic")},
 	{9, "records of another log are not passed to a follower", one("stream/poll.go", "t.TopicID != s.log.TopicID &&", "false &&"), test("stream", "TestFollowerOfATopicRecreatedWhileItOpens")},
 	{9, "a loss that arrives in one poll with later records is detected", one("stream/poll.go", "if (t.Partitions[i].Err != nil) == failed {", "if failed {"), test("stream", "TestDataLossIsHandledBeforeLaterRecords")},
 	{9, "streams are notified when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
