@@ -29,7 +29,7 @@ type balancer struct {
 }
 
 // ownsNothing is what older versions, in the group during an upgrade, expect as user data: no partitions and no
-// generation. They ignore what follows. They are known by their member ids, since their own user data has no process id.
+// generation. They ignore what follows. They are known by their member ids, having no process id.
 const ownsNothing = "\x00\x00\x00\x00\xff\xff\xff\xff" + "kudos "
 
 // ProtocolName is that of older versions.
