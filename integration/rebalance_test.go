@@ -18,7 +18,7 @@ import (
 // opened returns how often the process has opened a partition of likes and of like-updates.
 func (p *process) opened(n int32) (times int) {
 	for line := range strings.Lines(p.logged()) {
-		if strings.Contains(line, "partition_running") && strings.Contains(line, fmt.Sprintf("partition=%d ", n)) {
+		if strings.Contains(line, "partition_running") && strings.Contains(line, fmt.Sprintf(`"partition":%d,`, n)) {
 			times++
 		}
 	}

@@ -96,7 +96,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	f.begin(s)
 	f.show(s.session)
 	s.work.Go(s.watch)
-	s.work.Go(func() { s.watchTopic(info.Partitions, f.startOver) })
+	s.work.Go(func() { s.watchTopic(topicCheckInterval, info.Partitions, f.startOver) })
 	f.poll(ctx, f.end, cl)
 	f.mu.Lock()
 	f.mu.session = nil
@@ -177,8 +177,8 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 }
 
 // watchTopic calls startOver when the topic was recreated or its partition count has changed.
-func (s *session) watchTopic(partitions int32, startOver func(error)) {
-	tick := time.NewTicker(topicCheckInterval)
+func (s *session) watchTopic(interval time.Duration, partitions int32, startOver func(error)) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {

@@ -73,7 +73,7 @@ func (g *group) run(ctx context.Context, cl *kgo.Client) error {
 	}
 	g.session.work.Go(g.session.watch)
 	// The layout may depend on the partition count, so that partitions that stay must be opened again, too.
-	g.session.work.Go(func() { g.session.watchTopic(info.Partitions, cancel) })
+	g.session.work.Go(func() { g.session.watchTopic(g.opts.watchInterval, info.Partitions, cancel) })
 	go g.noteFailures(g.member)
 	committed := make(chan struct{})
 	go func() { defer close(committed); g.commitPositions() }()

@@ -297,7 +297,7 @@ var mutants = []mutant{
 	{2, "a partition is fenced whenever it is opened", []edit{
 		{txnGo, "	t.Close()\n	cl, err := t.opts", "	if t.cl != nil {\n		return nil\n	}\n	cl, err := t.opts"},
 		{stepGo, "	p.worker.Close()\n	p.queue.close()\n", "	p.queue.close()\n"}}, simulation},
-	{7, "a client is nudged to fetch after a seek", one(queueGo, "q.mu.seek, q.nudgeAt = nil, time.Now().Add(nudgeAfter)", "q.mu.seek = nil"), test("stream", "TestFlowRemindsAfterASeek")},
+	{7, "a client is nudged to fetch after a seek", one(queueGo, "		q.nudge(time.Now(), nudgeAfter)\n", ""), test("stream", "TestFlowRemindsAfterASeek")},
 	{7, "the ranker's table: a position past the end parks", one("ranker/table.go", "p.NextOffset < start || p.NextOffset > end", "p.NextOffset < start"), test("ranker", "TestTableOutOfRangeParks")},
 	{9, "a flush of the bulk sender waits for every response", one("producer/bulk/sender.go",
 		"	s.answers.Wait() //", "	//"), test("producer/bulk", "TestFlushWaitsForEveryAnswer")},
