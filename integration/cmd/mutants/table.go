@@ -269,6 +269,8 @@ var mutants = []mutant{
 	{7, "a partition that stays works on through a rebalance", []edit{
 		{groupGo, "if !slices.Contains(g.balancer.assigned, n) {", "if !slices.Contains([]int32{}, n) {"},
 		{groupGo, "if before[n] == nil {", "if true {"}}, test("stream", "TestStayingPartitionsAreNotInterrupted")},
+	{7, "partitions that stay restart when their number changes", one(groupGo,
+		"	g.session.work.Go(func() { g.session.watchTopic(g.opts.watchInterval, info.Partitions, cancel) })\n", ""), test("processor", "TestOtherPartitionCountStopsEverything")},
 	{7, "groups with the same processes assign the same", one("stream/balancer.go",
 		"[]byte(ownsNothing)); ok {", "[]byte(ownsNothing)); ok && false {"), test("stream", "TestBalancerAlignsGroups")},
 	{7, "a process has at most one partition more than another", one("stream/balancer.go",
