@@ -26,15 +26,15 @@ type span struct{ from, to time.Time }
 type stillness struct {
 	mu struct {
 		sync.Mutex
-		at    map[int32]int64     // progress of a part
-		since map[int32]time.Time // when it was last seen to advance
-		worst time.Duration       // of the periods that ended since the last take
+		at    map[int32]int64         // progress of a part
+		since map[int32]time.Time     // when it was last seen to advance
+		worst map[int32]time.Duration // of the periods that ended since the last take
 	}
 }
 
 func newStillness() *stillness {
 	s := &stillness{}
-	s.mu.at, s.mu.since = map[int32]int64{}, map[int32]time.Time{}
+	s.mu.at, s.mu.since, s.mu.worst = map[int32]int64{}, map[int32]time.Time{}, map[int32]time.Duration{}
 	return s
 }
 
@@ -48,17 +48,25 @@ func (s *stillness) saw(part int32, at int64) {
 		return
 	}
 	if known {
-		s.mu.worst = max(s.mu.worst, now.Sub(since))
+		s.mu.worst[part] = max(s.mu.worst[part], now.Sub(since))
 	}
 	s.mu.at[part], s.mu.since[part] = at, now
 }
 
 // take returns the longest time in milliseconds that a part did not advance, since the last take.
 func (s *stillness) take() (ms int64) {
+	for _, worst := range s.takeEach() {
+		ms = max(ms, worst.Milliseconds())
+	}
+	return ms
+}
+
+func (s *stillness) takeEach() map[int32]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ms, s.mu.worst = s.mu.worst.Milliseconds(), 0
-	return ms
+	worst := s.mu.worst
+	s.mu.worst = map[int32]time.Duration{}
+	return worst
 }
 
 // movedSince reports whether that many parts have all advanced since then.

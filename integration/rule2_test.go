@@ -137,7 +137,8 @@ func (s *system) own(m kafka.Member) *owner {
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
 	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
-	a := stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}
+	a := stream.Assignment{Topic: schema.TopicLikes, Partition: 0,
+		Member: func() (kafka.Member, error) { return m, nil }}
 	o.Partition = stream.NewPartition(a, workers.Fold, &stream.ProcessorOptions{
 		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,
 		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,

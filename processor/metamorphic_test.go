@@ -128,12 +128,11 @@ func runTwoAtOnce(s *system, batch int) {
 	first := s.run(maxBatch(batch))
 	brake.wait()
 	second := s.run(maxBatch(batch))
-	first.waitRebalance()
+	second.waitAssigned()
 	brake.pass(5)
 	brake.wait() // both are working
 	first.cancel()
-	s.run(maxBatch(batch))
-	second.waitRebalance() // the third one has joined: one that leaves is in the group until its batch is done
+	s.run(maxBatch(batch)).waitAssigned() // one that leaves is in the group until its batch is done
 	brake.release()
 	first.stop()
 }

@@ -41,8 +41,9 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 	p := &Processor{opts: opts, kafka: kafka, db: db, log: log}
 	p.stores = store.NewSet(opts.StateDir, opts.CacheBytes, log)
 	workers := NewWorkers(opts, kafka, p.stores, db, log, reg)
-	foldOpts := stream.ProcessorOptions{Kafka: kafka, MaxBatch: opts.MaxBatch, TickInterval: time.Second,
-		ParkInterval: opts.ParkInterval, SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
+	foldOpts := stream.ProcessorOptions{Kafka: kafka, ProcessID: stream.ProcessID(opts.StateDir),
+		MaxBatch: opts.MaxBatch, TickInterval: time.Second, ParkInterval: opts.ParkInterval,
+		SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
 	applyOpts := foldOpts
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossAction = table.CheckPartitions, table.ActionAcceptLoss
@@ -159,7 +160,7 @@ func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	local := w.stores.New(schema.TopicState, a.Partition)
 	txn := kafka.NewTxn(kafka.TxnOptions{
 		IDs:    schema.FoldTransactionalIDs(a.Partition),
-		Member: a.Member,
+		Member: a.Member, Group: schema.GroupFold,
 		Source: kafka.LogPartition{Topic: schema.TopicLikes, Partition: a.Partition},
 		Kafka:  w.kafka, Timeout: w.opts.TransactionTimeout, BatchMaxBytes: schema.BatchMaxBytes,
 	}, w.log)

@@ -24,6 +24,7 @@ import (
 	"kudos/processor/fold/foldtest"
 	"kudos/schema"
 	"kudos/sql"
+	"kudos/stream"
 )
 
 const (
@@ -143,10 +144,13 @@ func (p *instance) waitReady() {
 	devtest.WaitReady(p.s.t, p.Ready)
 }
 
-// waitRebalance waits until the group revokes the fold's partitions. The rebalance may still await batches in flight.
-func (p *instance) waitRebalance() {
+// waitAssigned waits until partitions of the fold are assigned to it.
+func (p *instance) waitAssigned() {
 	p.s.t.Helper()
-	p.waitParked("group " + schema.GroupFold + ": waiting for the group to assign partitions")
+	p.s.waitFor("an assignment", func() (bool, any) {
+		d := p.Detail().([]stream.GroupStatus)
+		return len(d[0].Partitions) > 0, d
+	})
 }
 
 // waitParked waits until the readiness error contains all of the words.

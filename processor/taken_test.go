@@ -51,7 +51,8 @@ func TestTakeoverIsNotDamage(t *testing.T) {
 
 func foldIsTakenOver(t *testing.T) {
 	broker := &beatingKafka{}
-	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{IDs: []string{"a"}, Kafka: broker, Timeout: 1e9},
+	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{IDs: []string{"a"}, Kafka: broker, Timeout: 1e9,
+		Member: func() (kafka.Member, error) { return kafka.Member{}, nil }},
 		slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.Fence(t.Context()))
 	damage := stream.Park(stream.CauseState, "fix it", "the state table was rewound")

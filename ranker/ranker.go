@@ -42,8 +42,8 @@ func New(
 	config := opts.config()
 	t := table{opts: &opts, config: config, kafka: kafka, stores: r.stores, metrics: newMetrics(reg, config), log: log}
 	common := stream.ProcessorOptions{
-		Kafka: kafka, TickInterval: time.Second, ParkInterval: opts.ParkInterval,
-		SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout,
+		Kafka: kafka, ProcessID: stream.ProcessID(opts.StateDir), TickInterval: time.Second,
+		ParkInterval: opts.ParkInterval, SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout,
 	}
 	add := func(o stream.ProcessorOptions, group, input string, worker func(stream.Assignment) stream.Worker) {
 		o.Group, o.Input = group, input

@@ -19,7 +19,7 @@ type table struct {
 	group, input, state, output string
 	grows                       bool // partitions may be added to the input and the state table, but not to the output
 	partition                   int32
-	member                      kafka.Member
+	member                      func() (kafka.Member, error)
 	opts                        *Options
 	config                      *window.Config
 	kafka                       kafka.Clients
@@ -64,10 +64,10 @@ func (t *table) Fence(ctx context.Context) error {
 	}
 	t.txn = kafka.NewTxn(kafka.TxnOptions{
 		// One id: rankings are emitted once a second, and do not wait for the previous transaction's completion.
-		IDs: []string{schema.TransactionalID(t.group, t.partition)}, Member: t.member,
-		Timeout: t.opts.TransactionTimeout,
-		Source:  kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
-		Kafka:   t.kafka,
+		IDs: []string{schema.TransactionalID(t.group, t.partition)}, Timeout: t.opts.TransactionTimeout,
+		Member: t.member, Group: t.group,
+		Source: kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
+		Kafka:  t.kafka,
 	}, t.log)
 	return t.txn.Fence(ctx)
 }

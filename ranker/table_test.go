@@ -43,9 +43,11 @@ func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client
 	t.Cleanup(stores.Close)
 	tab = &table{
 		group: "group", input: "input", state: "group-table", output: "output",
-		opts:   &Options{TransactionTimeout: 10 * time.Second},
-		member: kafka.Member{Group: "group", ID: id, Generation: generation},
-		kafka:  cluster, log: discardLog(),
+		opts: &Options{TransactionTimeout: 10 * time.Second},
+		member: func() (kafka.Member, error) {
+			return kafka.Member{Group: "group", ID: id, Generation: generation}, nil
+		},
+		kafka: cluster, log: discardLog(),
 	}
 	tab.store = stores.New(tab.state, 0)
 	t.Cleanup(tab.Leave)

@@ -3,9 +3,9 @@
 // and bytes and knows nothing about likes: a role supplies a Worker for each partition, which processes the batches.
 //
 //	          ┌───────────────── Processor.Run ─────────────────┐
-//	Kafka ──► │ group (membership, one poll loop)               │
-//	          │   └► session (one per assignment)               │
-//	          │        └► goka ──► Partition.Step               │
+//	Kafka ──► │ group (membership)                              │
+//	          │   └► session (one client, one poll loop)        │
+//	          │        └► goka (each partition) ► Partition.Step│
 //	          │                      └► Worker.Process ─────────┼─► kafka.Txn, MySQL, …
 //	          │                           └► store.Store        │
 //	          └─────────────────────────────────────────────────┘

@@ -26,7 +26,7 @@ type Follower struct {
 		err     error                      // why there is no session
 		wanted  func(partition int32) bool // which partitions are followed
 		session *followerSession           // nil between sessions
-		running map[int32]*followed        // including those being closed
+		running map[int32]*started         // including those being closed
 	}
 	end context.CancelCauseFunc // of the current session
 }
@@ -34,13 +34,6 @@ type Follower struct {
 type followerSession struct {
 	*session
 	count int32
-	group sync.WaitGroup // of the followed partitions
-}
-
-type followed struct {
-	*Partition
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when its worker has left
 }
 
 // NewFollower returns a follower of the topic Input, shown in metrics as Group. For each session it calls newWorker for
@@ -53,7 +46,7 @@ func NewFollower(
 		begun = func([]Worker) {}
 	}
 	f := &Follower{poller: newPoller(&opts, log), newWorker: newWorker, begun: begun}
-	f.mu.err, f.mu.running = errors.New("not started"), map[int32]*followed{}
+	f.mu.err, f.mu.running = errors.New("not started"), map[int32]*started{}
 	f.mu.wanted = func(int32) bool { return true }
 	return f
 }
@@ -85,14 +78,7 @@ func (f *Follower) Err() error {
 }
 
 func (f *Follower) runOnce(ctx context.Context) error {
-	cl, err := f.opts.Kafka.NewClient(f.log,
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(),                    // they occupy offsets, up to the end of the log
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
-		kgo.FetchMaxWait(250*time.Millisecond),      // a resumed partition waits for the fetch in flight
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.FetchMaxBytes(2*fetchPartitionBytes),
-	)
+	cl, err := f.opts.newFetchClient(f.log, 250*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -106,16 +92,16 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	ctx, f.end = context.WithCancelCause(ctx)
 	defer f.end(nil)
 	s := &followerSession{count: info.Partitions,
-		session: &session{cl: cl, opts: f.opts, topic: f.opts.Input, fixed: true, log: id, ctx: ctx}}
+		session: &session{cl: cl, opts: f.opts, topic: f.opts.Input, log: id, ctx: ctx}}
 	f.begin(s)
 	f.show(s.session)
-	s.group.Go(s.watch)
-	s.group.Go(func() { f.watchTopic(ctx, cl, id, info.Partitions) })
+	s.work.Go(s.watch)
+	s.work.Go(func() { s.watchTopic(topicCheckInterval, info.Partitions, f.startOver) })
 	f.poll(ctx, f.end, cl)
 	f.mu.Lock()
 	f.mu.session = nil
 	f.mu.Unlock()
-	s.group.Wait()
+	s.work.Wait()
 	f.show(nil)
 	s.consumeNothing()
 	f.begun(nil)
@@ -139,21 +125,9 @@ func (f *Follower) begin(s *followerSession) {
 func (f *Follower) start(s *followerSession, n int32) Worker {
 	before := f.mu.running[n]
 	a := Assignment{Topic: s.topic, Partition: n, Log: s.log, Partitions: s.count}
-	p := &followed{Partition: newPartition(a, f.newWorker, f.opts, s.cl, f, f.log), ended: make(chan struct{})}
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(s.ctx)
-	f.mu.running[n] = p
-	s.cl.PauseFetchPartitions(map[string][]int32{s.topic: {n}}) // until it is open
-	s.set(n, p.Partition)
-	s.group.Go(func() {
-		defer close(p.ended)
-		defer p.cancel()
-		if before != nil {
-			<-before.ended
-		}
-		p.run(ctx)
-		p.Close()
-	})
+	p := newPartition(a, f.newWorker, f.opts, s.cl, f, f.log)
+	ctx, cancel := context.WithCancel(s.ctx)
+	f.mu.running[n] = s.session.start(p, cancel, before, func() { p.run(ctx) })
 	return p.worker
 }
 
@@ -173,50 +147,47 @@ func (f *Follower) followWanted(wanted func(partition int32) bool) {
 	}
 }
 
-// release stops following partitions and waits, up to patience, until they are closed.
-func (f *Follower) release(ctx context.Context, patience time.Duration, partitions map[int32]*Partition) error {
+// release stops following a partition and waits, up to patience, until it is closed.
+func (f *Follower) release(ctx context.Context, patience time.Duration, n int32) error {
 	f.mu.Lock()
 	wanted := f.mu.wanted
-	f.mu.wanted = func(n int32) bool { _, ok := partitions[n]; return !ok && wanted(n) }
-	ending := map[int32]*followed{}
-	for n := range partitions {
-		if p := f.mu.running[n]; p != nil {
-			p.cancel()
-			ending[n] = p
-			if f.mu.session != nil {
-				f.mu.session.set(n, nil)
-			}
+	f.mu.wanted = func(other int32) bool { return other != n && wanted(other) }
+	p := f.mu.running[n]
+	if p != nil {
+		p.cancel()
+		if f.mu.session != nil {
+			f.mu.session.set(n, nil)
 		}
 	}
 	f.mu.Unlock()
+	if p == nil {
+		return nil
+	}
 	f.wake() // its client is still fetching them
 	bound := time.NewTimer(patience)
 	defer bound.Stop()
-	for n, p := range ending {
-		select {
-		case <-p.ended:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-bound.C:
-			return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n,
-				patience)
-		}
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-bound.C:
+		return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n, patience)
 	}
-	return nil
 }
 
-// watchTopic ends the session when the topic was recreated or its partition count has changed.
-func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {
-	tick := time.NewTicker(topicCheckInterval)
+// watchTopic calls startOver when the topic was recreated or its partition count has changed.
+func (s *session) watchTopic(interval time.Duration, partitions int32, startOver func(error)) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-s.ctx.Done():
 			return
 		}
-		if err := sameTopic(ctx, cl, f.opts.Input, id, partitions); err != nil {
-			f.startOver(err)
+		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, partitions); err != nil {
+			startOver(err)
 			return
 		}
 	}

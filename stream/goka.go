@@ -20,43 +20,53 @@ import (
 
 // This file is the adapter between goka and the partition runtime.
 //
-//	goka.Processor ── DefineGroup: one input, and the table <group>-table, with as many partitions (copartition check)
+//	group ──► a goka.Processor for each assigned partition: goka starts and stops those of a processor together
+//	  │         DefineGroup: one input, and the table <group>-table, with as many partitions (copartition check)
 //	  │
-//	  ├─ Run ──► gokaGroup.Consume ──► group: membership and poll loop, on franz-go
-//	  │                                  │ assigned: a session
-//	  ├─ Setup ◄─────────────────────────┤ a goroutine for each partition
-//	  ├─ ConsumeClaim ◄── messages ──────┤ one at a time, as often as goka takes one
-//	  │    └► callback ──► Partition.Step: all work on a partition happens here
-//	  └─ Cleanup ◄───────────────────────┘ revoked: the goroutines end
+//	  ├─ Run ──► gokaGroup.Consume
+//	  │            ├─► Setup
+//	  │            ├─► ConsumeClaim ◄── messages: one at a time, as often as goka takes one
+//	  │            │     └► callback ──► Partition.Step: all work on the partition happens here
+//	  │            └─► Cleanup
+//	  └─ no longer assigned: ctx ends
 //
 // goka does not read Kafka, recover or keep a table, keep positions or produce: a Worker uses transactions, which goka
 // does not know. The topic manager says that the table is empty, so goka takes it for recovered at once; the worker
 // opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). Interface
 // methods that goka 1.1.17 never calls are not implemented: the interface is embedded, and nil.
 
-func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
-	o := g.opts
-	tm := topicManager{cl: cl, timeout: o.Kafka.RequestTimeout}
-	step := func(_ goka.Context, msg any) {
-		s := g.present()
-		if s == nil {
-			return
-		}
-		if p := s.partitions()[msg.(int32)]; p != nil && !p.Step(s.ctx) {
-			p.Wait(s.ctx)
+// runGoka has goka run a partition until ctx ends.
+func runGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog.Logger, p *Partition) error {
+	proc, err := newGoka(ctx, o, cl, log, p)
+	if err != nil {
+		return err
+	}
+	if err := proc.Run(ctx); err != nil {
+		return fmt.Errorf("goka ended unexpectedly: %w", err)
+	}
+	return nil
+}
+
+func newGoka(
+	ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog.Logger, p *Partition,
+) (*goka.Processor, error) {
+	tm := topicManager{ctx: ctx, cl: cl, timeout: o.Kafka.RequestTimeout}
+	step := func(goka.Context, any) {
+		if !p.Step(ctx) {
+			p.Wait(ctx)
 		}
 	}
 	edges := []goka.Edge{goka.Input(goka.Stream(o.Input), partitionCodec{}, step)}
 	options := []goka.ProcessorOption{
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
-			return gokaGroup{group: g}, nil
+			return gokaGroup{p: p}, nil
 		}),
 		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) {
 			return refusingProducer{}, nil
 		}),
-		goka.WithLogger(gokaLogger{g.log}),
+		goka.WithLogger(gokaLogger{log}),
 		goka.WithPartitionChannelSize(1),
 	}
 	if o.Table {
@@ -65,52 +75,55 @@ func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 			return storage.NewNull(), nil
 		}))
 	}
-	return goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
+	proc, err := goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
+	if err != nil {
+		return nil, fmt.Errorf("setting up group %s: %w", o.Group, err)
+	}
+	return proc, nil
 }
 
 func tableOf(group string) string { return string(goka.GroupTable(goka.Group(group))) }
 
 type gokaGroup struct {
 	sarama.ConsumerGroup
-	group *group
+	p *Partition
 }
 
-// Consume returns when ctx ends, or at a failure that a new session would not fix: goka waits 5 s after each return.
-func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
-	if len(topics) != 1 {
-		return fmt.Errorf("group %s: one input topic is supported, not %v", g.group.opts.Group, topics)
+// Consume runs the partition until ctx ends or goka fails: goka waits 5 s after it returned without an error.
+func (g gokaGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+	work, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := gokaSession{ctx: work, p: g.p}
+	err := h.Setup(s)
+	if err == nil {
+		c := gokaClaim{p: g.p, messages: make(chan *sarama.ConsumerMessage)}
+		var wg sync.WaitGroup
+		wg.Go(func() { c.offer(work) })
+		err = h.ConsumeClaim(s, c)
+		cancel()
+		wg.Wait()
 	}
-	return g.group.run(ctx, driver{h})
+	if err = errors.Join(err, h.Cleanup(s)); err == nil && ctx.Err() == nil {
+		err = errors.New("it stopped the partition")
+	}
+	return err
 }
 
 func (gokaGroup) Errors() <-chan error { return nil } // Consume returns its errors
 func (gokaGroup) Close() error         { return nil }
 
-type driver struct{ handler sarama.ConsumerGroupHandler } // makes goka run the partitions of a session
-
-func (d driver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
-func (d driver) cleanUp(s *session) error { return d.handler.Cleanup(gokaSession{s: s}) }
-
-// consume steps a partition until the session ends or a failure concerns all partitions.
-func (d driver) consume(s *session, p *Partition) error {
-	ctx, cancel := context.WithCancel(s.ctx)
-	c := gokaClaim{p: p, messages: make(chan *sarama.ConsumerMessage)}
-	var wg sync.WaitGroup
-	wg.Go(func() { c.offer(ctx) })
-	defer wg.Wait()
-	defer cancel()
-	return d.handler.ConsumeClaim(gokaSession{s: s}, c)
-}
-
 type gokaSession struct {
 	sarama.ConsumerGroupSession
-	s *session
+	ctx context.Context
+	p   *Partition
 }
 
-func (g gokaSession) Claims() map[string][]int32                { return g.s.claims() }
-func (g gokaSession) MemberID() string                          { return g.s.member.ID }
-func (g gokaSession) GenerationID() int32                       { return g.s.member.Generation }
-func (g gokaSession) Context() context.Context                  { return g.s.ctx }
+func (g gokaSession) Claims() map[string][]int32 {
+	return map[string][]int32{g.p.assignment.Topic: {g.p.assignment.Partition}}
+}
+
+func (g gokaSession) GenerationID() int32                       { return g.p.generation() }
+func (g gokaSession) Context() context.Context                  { return g.ctx }
 func (gokaSession) MarkOffset(string, int32, int64, string)     {} // the worker commits positions
 func (gokaSession) MarkMessage(*sarama.ConsumerMessage, string) {}
 
@@ -158,6 +171,7 @@ func (noConsumer) Close() error                               { return nil }
 
 // topicManager is goka's goka.TopicManager. It verifies topics and never creates them (`kudos topics apply` does).
 type topicManager struct {
+	ctx     context.Context // goka passes none
 	cl      *kgo.Client
 	timeout time.Duration
 }
@@ -182,7 +196,7 @@ func (m topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]
 }
 
 func (m topicManager) Partitions(topic string) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), m.timeout) // goka passes no context
+	ctx, cancel := context.WithTimeout(m.ctx, m.timeout)
 	defer cancel()
 	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
 	if err != nil {

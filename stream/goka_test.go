@@ -20,7 +20,7 @@ func TestTopicManager(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic("three", 3)
-	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
+	tm := topicManager{ctx: testkit.Context(t), cl: c.Client(), timeout: testkit.Patience}
 	partitions, err := tm.Partitions("three")
 	require.NoError(t, err)
 	require.Equal(t, []int32{0, 1, 2}, partitions)
@@ -54,7 +54,7 @@ func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHa
 
 // gokaOn returns a goka processor with this package's implementations of goka's other interfaces.
 func (c *cluster) gokaOn(group sarama.ConsumerGroup, edge goka.Edge, opts ...goka.ProcessorOption) *goka.Processor {
-	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
+	tm := topicManager{ctx: testkit.Context(c.t), cl: c.Client(), timeout: testkit.Patience}
 	edges := []goka.Edge{goka.Input(input, partitionCodec{}, func(goka.Context, any) {})}
 	if edge != nil {
 		edges = append(edges, edge)
@@ -81,7 +81,7 @@ func TestTrapRunIsOnceOnly(t *testing.T) {
 	require.ErrorContains(t, p.Run(testkit.Context(t)), "Run can only be called once")
 }
 
-// goka waits 5 seconds after each return of Consume: ours stays through rebalances (see TestMembersComeAndGo).
+// goka waits 5 seconds after each return of Consume: ours returns at the end only (see TestMembersComeAndGo).
 func TestTrapPauseAfterConsume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -116,8 +116,7 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 // that the current message is done, and the Worker keeps the position.
 func TestTrapMarksAreNotPositions(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
-	s := gokaSession{s: &session{}}
-	s.s.set(0, p)
+	s := gokaSession{p: p}
 	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
 	s.MarkOffset(input, 0, 999, "")
 	s.MarkMessage(&sarama.ConsumerMessage{Topic: input, Offset: 12345}, "")
@@ -160,8 +159,7 @@ type setupGroup struct {
 
 func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
 	p := newPartition(Assignment{Topic: input}, g.lab.worker, &ProcessorOptions{}, nil, selfDriven{}, testkit.Log())
-	s := gokaSession{s: &session{ctx: ctx, topic: input}}
-	s.s.set(0, p)
+	s := gokaSession{ctx: ctx, p: p}
 	err := h.Setup(s)
 	g.setup <- err
 	return errors.Join(err, h.Cleanup(s))

@@ -1,128 +1,293 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/stream/kafka"
 )
 
-// group is a member of a consumer group. It has one session per assignment.
+// group is a member of a consumer group. One client is the member and consumes nothing; the session's client fetches.
+// So a rebalance, however long it takes, interrupts only the partitions that move. They move at once: their new owner
+// fences them while the former one finishes, and neither waits for the other.
 //
-//	assigned ─► begin ─► session … ─► end ◄─ revoked, lost
+//	join ─► assigned ─► stop what is no longer assigned, start what is new
+//	  ▲                   │
+//	  └─── rebalance ◄────┘
 type group struct {
 	poller
 	newWorker func(Assignment) Worker
 	standby   *standby // nil: no standby replicas
+	session   *session
+	balancer  balancer
+	current   atomic.Pointer[kafka.Member] // as of the last assignment; nil: none
+
+	change    sync.Mutex // held while partitions are started and stopped
+	member    *kgo.Client
+	started   map[int32]*started // including those being closed
+	endFollow func()             // ends followOthers
 }
 
 // fetchPartitionBytes bounds a fetch response per partition: decoded records take several times as much memory.
 const fetchPartitionBytes = 1 << 20
 
-// run joins the group and stays through all rebalances, until ctx ends or a failure that a new session would not fix.
-func (g *group) run(ctx context.Context, d driver) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	cl, err := g.opts.Kafka.NewClient(g.log,
-		kgo.ConsumerGroup(g.opts.Group),
-		kgo.ConsumeTopics(g.opts.Input),
-		kgo.Balancers(kgo.StickyBalancer()), // eager; sticky keeps partitions where their local state is
-		kgo.SessionTimeout(g.opts.SessionTimeout),
-		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		kgo.MetadataMaxAge(10*time.Second),                          // bounds how long added partitions stay undetected
-		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second), // a revocation waits for the batch in flight
-		kgo.BlockRebalanceOnPoll(),
-		kgo.DisableAutoCommit(),
+// newFetchClient returns a client of a session. maxWait is how long a resumed partition waits for the fetch in flight.
+func (o *ProcessorOptions) newFetchClient(
+	log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
+) (*kgo.Client, error) {
+	return o.Kafka.NewClient(log, append(extra,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Control records occupy offsets; without them the end of the log would never be reached.
-		kgo.KeepControlRecords(),
+		kgo.KeepControlRecords(),                    // they occupy offsets, up to the end of the log
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // lost data must be detected, not skipped
-		kgo.FetchMaxWait(100*time.Millisecond),      // a resumed partition waits for the fetch in flight
+		kgo.FetchMaxWait(maxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.FetchMaxBytes(2*fetchPartitionBytes),
-		kgo.WithPools(&recordPool{}),
-		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
-			g.begin(ctx, cancel, cl, assigned[g.opts.Input], d)
-		}),
-		kgo.AdjustFetchOffsetsFn(g.startPositions),
-		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
-		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
-	)
+		kgo.FetchMaxBytes(2*fetchPartitionBytes))...)
+}
+
+// run joins the group and stays through all rebalances, until ctx ends or a failure of all partitions.
+func (g *group) run(ctx context.Context, cl *kgo.Client) error {
+	topics, err := kafka.LookUpTopics(ctx, cl, g.opts.Input)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	info := topics.ByName[g.opts.Input]
+	g.session = &session{cl: cl, opts: g.opts, topic: g.opts.Input, ctx: ctx,
+		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}}
+	g.show(g.session)
+	if err := g.join(); err != nil {
+		return err
+	}
+	g.session.work.Go(g.session.watch)
+	// The layout may depend on the partition count, so that partitions that stay must be opened again, too.
+	g.session.work.Go(func() { g.session.watchTopic(g.opts.watchInterval, info.Partitions, cancel) })
+	go g.noteFailures(g.member)
+	committed := make(chan struct{})
+	go func() { defer close(committed); g.commitPositions() }()
 	g.poll(ctx, cancel, cl)
-	cl.CloseAllowingRebalance() // leaves the group, which ends the session
-	g.end(cancel)
+	cancel(nil)
+	g.leave(committed)
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("group %s: %w", g.opts.Group, err)
 	}
 	return nil
 }
 
-// begin starts a session. Its partitions open concurrently and stay paused until then.
-func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client, partitions []int32, d driver) {
-	g.end(fail) // a safeguard: the client revokes first
-	id, generation := cl.GroupMetadata()
-	s := &session{cl: cl, opts: g.opts, topic: g.opts.Input, standby: g.standby, done: make(chan struct{}),
-		member: kafka.Member{Group: g.opts.Group, ID: id, Generation: generation}}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	for _, p := range partitions {
-		a := Assignment{Topic: s.topic, Partition: p, Member: s.member}
-		s.set(p, newPartition(a, g.newWorker, g.opts, cl, g, g.log))
+func (g *group) join() (err error) {
+	g.change.Lock()
+	defer g.change.Unlock()
+	none := func(context.Context, *kgo.Client, map[string][]int32) {}
+	g.member, err = g.opts.Kafka.NewClient(g.log,
+		kgo.ConsumerGroup(g.opts.Group),
+		kgo.ConsumeTopics(g.opts.Input),
+		kgo.Balancers(&g.balancer),
+		kgo.SessionTimeout(g.opts.SessionTimeout),
+		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
+		kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { g.assigned() }),
+		kgo.OnPartitionsRevoked(none),
+		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { g.lost() }),
+	)
+	return err
+}
+
+// assigned is called after each rebalance.
+func (g *group) assigned() {
+	g.change.Lock()
+	defer g.change.Unlock()
+	s, before := g.session, g.session.partitions()
+	if s.ctx.Err() != nil {
+		return
 	}
-	cl.PauseFetchPartitions(s.claims()) // until they are open
-	g.show(s)
-	g.log.Info("partitions assigned", "event", "partitions_assigned", "group", g.opts.Group,
-		"generation", generation, "partitions", partitions)
-	go func() {
-		s.run(d)
-		if s.err != nil {
-			fail(s.err)
-			g.wake()
+	g.stopFollowing()
+	m := &kafka.Member{Group: g.opts.Group}
+	m.ID, m.Generation = g.member.GroupMetadata()
+	for n := range before {
+		if !slices.Contains(g.balancer.assigned, n) {
+			g.stop(n) // before the new generation is current
 		}
+	}
+	g.current.Store(m)
+	g.failed(nil)
+	for _, n := range g.balancer.assigned {
+		if before[n] == nil {
+			g.start(n)
+		}
+	}
+	g.wake() // to drop what was stopped
+	g.log.Info("partitions assigned", "event", "partitions_assigned", "group", g.opts.Group,
+		"generation", m.Generation, "partitions", g.balancer.assigned)
+	if g.standby != nil {
+		g.followOthers(maps.Clone(g.started))
+	}
+}
+
+func (g *group) lost() {
+	g.change.Lock()
+	defer g.change.Unlock()
+	g.stopFollowing()
+	for n := range g.session.partitions() {
+		g.stop(n)
+	}
+	g.current.Store(nil)
+	g.wake()
+}
+
+// start starts a partition; it is called with change held.
+func (g *group) start(n int32) {
+	s := g.session
+	ctx, cancel := context.WithCancel(s.ctx)
+	a := Assignment{Topic: s.topic, Partition: n, Member: func() (kafka.Member, error) { return g.membership(ctx) }}
+	p := newPartition(a, g.newWorker, g.opts, s.cl, g, g.log)
+	g.started[n] = s.start(p, cancel, g.started[n], func() {
+		again(ctx, func(ctx context.Context) error {
+			if err := g.standby.release(ctx, n); err != nil {
+				return err
+			}
+			return runGoka(ctx, g.opts, s.cl, g.log, p)
+		}, func(err error, _ time.Duration) { p.fail(err) })
+	})
+}
+
+func (g *group) stop(n int32) {
+	g.session.set(n, nil)
+	g.started[n].cancel()
+}
+
+// membership returns the current membership to a partition until ctx ends, when it is assigned to another process.
+func (g *group) membership(ctx context.Context) (kafka.Member, error) {
+	m := g.current.Load()
+	if err := ctx.Err(); err != nil || m == nil {
+		return kafka.Member{}, fmt.Errorf("%w: %w", kafka.ErrFenced, cmp.Or(err, context.Canceled))
+	}
+	return *m, nil
+}
+
+// followOthers starts the standby replicas once all owned partitions have been opened and all others are closed.
+func (g *group) followOthers(all map[int32]*started) {
+	ctx, cancel := context.WithCancel(g.session.ctx)
+	owned, done := g.session.partitions(), make(chan struct{})
+	g.endFollow = func() { cancel(); <-done }
+	go func() {
+		defer close(done)
+		for n, p := range all {
+			ready := p.ended
+			if owned[n] != nil {
+				ready = p.opened
+			}
+			select {
+			case <-ready:
+			case <-ctx.Done():
+				return
+			}
+		}
+		g.standby.follow(owned)
 	}()
 }
 
-func (g *group) end(fail context.CancelCauseFunc) {
-	s := g.show(nil)
-	if s == nil {
-		return
-	}
-	s.cancel(context.Canceled)
-	<-s.done // bounded: the batch in flight has ShutdownTimeout
-	if s.err != nil {
-		fail(s.err)
+func (g *group) stopFollowing() {
+	if g.endFollow != nil {
+		g.endFollow()
 	}
 }
 
-// startPositions returns the offsets to fetch from. A partition not open yet gets any: it is paused, and opening seeks.
-// Leader epochs come with the first seek: if given here, the client would look them up and ignore seeks until then.
-func (g *group) startPositions(
-	context.Context, map[string]map[int32]kgo.Offset,
-) (map[string]map[int32]kgo.Offset, error) {
-	s := g.present()
-	if s == nil {
-		return nil, errors.New("no session is active")
+// leave ends all partitions and leaves the group. Others take over while the stores here are still being closed.
+func (g *group) leave(committed <-chan struct{}) {
+	g.change.Lock() // after an assignment in progress; later ones start nothing
+	g.stopFollowing()
+	g.change.Unlock()
+	for _, p := range g.started {
+		<-p.idle // bounded: the batch in flight has ShutdownTimeout
 	}
-	offsets := map[int32]kgo.Offset{}
-	for n, p := range s.partitions() {
-		offsets[n] = kgo.NewOffset().At(max(0, p.Status().Position.Offset))
+	<-committed
+	g.member.Close()
+	g.session.work.Wait()
+	g.session.consumeNothing()
+	g.current.Store(nil)
+}
+
+// noteFailures records why the client could not join the group or stay in it.
+func (g *group) noteFailures(member *kgo.Client) {
+	for {
+		fetches := member.PollFetches(context.Background())
+		if fetches.IsClientClosed() {
+			return
+		}
+		for _, f := range fetches.Errors() {
+			if failure, ok := errors.AsType[*kgo.ErrGroupSession](f.Err); ok {
+				g.failed(failure.Err)
+			}
+		}
 	}
-	return map[string]map[int32]kgo.Offset{s.topic: offsets}, nil
+}
+
+// commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.
+func (g *group) commitPositions() {
+	timer := time.NewTicker(time.Second)
+	defer timer.Stop()
+	committed := map[int32]kafka.Position{}
+	for ended := !g.opts.CommitPositions; !ended; {
+		select {
+		case <-timer.C:
+		case <-g.session.ctx.Done():
+			ended = true // one last time, so that a stopped group shows no lag
+		}
+		moved := map[int32]kafka.Position{}
+		for n, p := range g.session.partitions() {
+			if at := p.settled(); at.Offset >= 0 && committed[n] != at {
+				moved[n] = at
+			}
+		}
+		if m := g.current.Load(); m != nil && len(moved) > 0 && g.commit(m, moved) == nil {
+			maps.Copy(committed, moved)
+		}
+	}
+}
+
+func (g *group) commit(m *kafka.Member, positions map[int32]kafka.Position) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.session.ctx), 5*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.MemberID, req.Generation = m.Group, m.ID, m.Generation
+	t := kmsg.NewOffsetCommitRequestTopic()
+	t.Topic, t.TopicID = g.session.topic, g.session.log.TopicID
+	for n, at := range positions {
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.LeaderEpoch = n, at.Offset, at.Epoch
+		t.Partitions = append(t.Partitions, p)
+	}
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, g.member)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			err = errors.Join(err, kerr.ErrorForCode(p.ErrorCode))
+		}
+	}
+	return err
 }
 
 func (g *group) rejoin() {
-	if s := g.present(); s != nil {
-		g.log.Warn("asking the group for a new assignment: a partition was fenced, and no rebalance followed",
-			"group", g.opts.Group)
-		s.cl.ForceRebalance()
-	}
+	g.log.Warn("asking the group for a new assignment: a partition was fenced, and no rebalance followed",
+		"group", g.opts.Group)
+	g.balancer.requests.Add(1)
+	g.member.ForceRebalance()
 }
 
-// startOver does nothing; it is for followers. A group detects added partitions itself.
+// startOver does nothing; it is for the partitions of followers.
 func (g *group) startOver(error) {}

@@ -17,7 +17,7 @@ import (
 )
 
 // lab creates fake workers, keeps their positions (as a database would), and checks how they are called: one worker at
-// a time per partition, from Fence to Close, and batches in order without gaps.
+// a time per partition and process, from Fence to Close, and batches in order without gaps. Fence fences the others.
 type lab struct {
 	t testing.TB
 
@@ -29,6 +29,7 @@ type lab struct {
 	mu         sync.Mutex
 	partitions map[int32]*labPartition
 	workers    int
+	processes  int
 	failure    []string
 }
 
@@ -68,15 +69,18 @@ type fakeWorker struct {
 	lab    *lab
 	a      Assignment
 	number int
+	owner  int // the process
 	busy   bool
 	fenced bool // since its last Close
 }
 
-func (l *lab) worker(a Assignment) Worker {
+func (l *lab) worker(a Assignment) Worker { return l.workerOf(0, a) }
+
+func (l *lab) workerOf(process int, a Assignment) Worker {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.workers++
-	return &fakeWorker{lab: l, a: a, number: l.workers}
+	return &fakeWorker{lab: l, a: a, number: l.workers, owner: process}
 }
 
 // of finds or adds a partition, which starts at offset 0. The caller holds mu.
@@ -111,7 +115,7 @@ func (w *fakeWorker) Fence(ctx context.Context) error {
 	l := w.lab
 	l.mu.Lock()
 	p := l.of(w.a.Partition)
-	if p.owner != nil && p.owner != w {
+	if p.owner != nil && p.owner != w && p.owner.owner == w.owner {
 		l.complain("worker %d fences partition %d before worker %d is closed", w.number, w.a.Partition, p.owner.number)
 	}
 	if w.fenced {
@@ -153,6 +157,9 @@ func (w *fakeWorker) Process(ctx context.Context, b *Batch) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.of(n)
+	if p.owner != nil && p.owner.owner != w.owner {
+		return kafka.ErrFenced
+	}
 	if p.owner != w || b.Partition != n {
 		l.complain("worker %d processes partition %d, which it does not own", w.number, n)
 	}
@@ -224,7 +231,11 @@ func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, sto
 	if change != nil {
 		change(&o)
 	}
-	p = NewProcessor(o, l.worker, testkit.Log())
+	l.mu.Lock()
+	l.processes++
+	process := l.processes
+	l.mu.Unlock()
+	p = NewProcessor(o, func(a Assignment) Worker { return l.workerOf(process, a) }, testkit.Log())
 	return p, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
 }
 

@@ -37,11 +37,13 @@ type (
 	leavingWorker interface{ Leave() }
 )
 
-// Assignment is one partition of one session, for which a Worker is made.
+// Assignment is a partition from its assignment until it is assigned to another process. A Worker is made for it.
 type Assignment struct {
 	Topic     string
 	Partition int32
-	Member    kafka.Member // of a group
+	// Member returns the current membership of a group, or ErrFenced once the partition is not assigned any more. A
+	// Follower has none.
+	Member func() (kafka.Member, error)
 	// Log identifies the topic, and Partitions is its partition count; set by a Follower.
 	Log        kafka.LogID
 	Partitions int32
@@ -72,7 +74,7 @@ const (
 // Partition follows one partition of a topic: it opens its worker, passes it batches, and decides what an error means.
 //
 //	starting ─► open: fence, state, position ─► running ─┬─ error ─► parked ─► open, after the park interval or sooner
-//	                                                     └─ fenced, until the next assignment
+//	                                                     └─ fenced, until the next generation
 //
 // One goroutine calls Step and Wait. The poll loop calls Deliver and Flow concurrently.
 type Partition struct {
@@ -88,6 +90,9 @@ type Partition struct {
 	lastDone time.Time // when the last batch or tick ended
 	retryAt  time.Time // when a parked or fenced partition is tried again
 	opened   chan struct{}
+	// workedIn is the generation in which it last processed records or tried to open. A fenced partition is not opened
+	// again in it.
+	workedIn int32
 	first    sync.Once // closes opened after the first Open, successful or not
 
 	mu struct {
@@ -129,10 +134,14 @@ func newPartition(
 // Step does the next work, and reports whether there was any. It returns no error: one partition's failure must not
 // stop the others. It starts nothing after ctx is canceled; a batch in flight may finish within the shutdown timeout.
 func (p *Partition) Step(ctx context.Context) (worked bool) {
+	generation := p.generation()
 	switch state := p.state(); {
-	case ctx.Err() != nil, state != StateRunning && time.Now().Before(p.retryAt):
+	case ctx.Err() != nil, state == StateParked && time.Now().Before(p.retryAt):
 		return false
-	case state == StateFenced:
+	case state == StateFenced && generation == p.workedIn:
+		if time.Now().Before(p.retryAt) {
+			return false
+		}
 		p.retryAt = time.Now().Add(p.rejoinAfter())
 		p.loop.rejoin()
 		return false
@@ -152,6 +161,9 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	p.lastDone = time.Now()
 	switch {
 	case err == nil:
+		if len(b.Records) > 0 {
+			p.workedIn = generation
+		}
 		p.worked(b)
 	case canceled(work, err):
 		p.log.Warn("gave up the batch in flight at the end of the session; the next owner processes it", "error", err)
@@ -164,6 +176,15 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 		p.fail(err)
 	}
 	return true
+}
+
+// generation returns the generation of the group that the partition is assigned in; 0 without a group.
+func (p *Partition) generation() int32 {
+	if p.assignment.Member == nil {
+		return 0
+	}
+	m, _ := p.assignment.Member()
+	return m.Generation
 }
 
 // Wait blocks until there may be work for Step.
@@ -183,6 +204,7 @@ func (p *Partition) Wait(ctx context.Context) {
 
 func (p *Partition) open(ctx context.Context) {
 	defer p.first.Do(func() { close(p.opened) })
+	p.workedIn = p.generation()
 	position, err := p.establish(ctx)
 	switch {
 	case canceled(ctx, err):

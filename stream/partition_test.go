@@ -316,11 +316,12 @@ func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
 	require.Equal(t, kafka.Position{Offset: 8, Epoch: 5}, p.settled())
 }
 
-// After a seek, the client is told once more to resume, after nudgeAfter and not before.
+// After a seek, the client is told once more to resume, after nudgeAfter and not before, and again after twice that.
 func TestFlowRemindsAfterASeek(t *testing.T) {
 	p, loop, _, _ := opened(t, 5)
 	q := p.queue
 	moved := time.Now() // opened did it by now
+	q.nudgeIn = lastNudge
 	_, changed, _ := q.flow(moved.Add(2*nudgeAfter), 4)
 	require.True(t, changed, "the nudge after the first seek")
 	// opened, not confirmed yet, nudged
@@ -342,7 +343,16 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	require.False(t, paused, "it is told to resume")
 	require.Nil(t, seek)
 	_, changed, _ = q.flow(time.Now(), 4)
-	require.False(t, changed, "only once")
+	require.False(t, changed, "once")
+	_, changed, _ = q.flow(time.Now().Add(2*nudgeAfter), 4)
+	require.True(t, changed, "again")
+	_, changed, _ = q.flow(time.Now().Add(4*nudgeAfter), 4)
+	require.False(t, changed, "less and less often")
+	q.nudgeIn = lastNudge
+	_, changed, _ = q.flow(time.Now().Add(time.Hour), 4)
+	require.True(t, changed)
+	_, changed, _ = q.flow(time.Now().Add(2*time.Hour), 4)
+	require.False(t, changed, "not forever")
 }
 
 // Reopening alone does not clear a failure that only Process can detect: the status shows it, with the time of the

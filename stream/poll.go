@@ -17,7 +17,7 @@ import (
 )
 
 // This file is the poll loop. It delivers fetched records to the partitions, and pauses, resumes and seeks them: only
-// between two polls, while the client blocks rebalances.
+// between two polls.
 
 // poller is the poll loop of one client, which has one session at a time.
 type poller struct {
@@ -27,7 +27,7 @@ type poller struct {
 	mu struct {
 		sync.Mutex
 		session *session // nil between sessions
-		failure error    // why there is none, if the client reported it
+		failure error    // why the group has assigned nothing, if the client reported it
 		woken   bool
 		cancel  context.CancelFunc // ends the current poll
 	}
@@ -38,14 +38,10 @@ func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
 	return poller{opts: opts, log: log, freed: make(chan struct{}, 1)}
 }
 
-func (l *poller) show(s *session) (before *session) {
+func (l *poller) show(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, l.mu.session = l.mu.session, s
-	if s != nil {
-		l.mu.failure = nil
-	}
-	return before
+	l.mu.session = s
 }
 
 func (l *poller) present() *session {
@@ -54,18 +50,13 @@ func (l *poller) present() *session {
 	return l.mu.session
 }
 
-// noteFailure records why the client could not join the group or stay in it.
-func (l *poller) noteFailure(fetches kgo.Fetches) {
-	for _, f := range fetches.Errors() {
-		if failure, ok := errors.AsType[*kgo.ErrGroupSession](f.Err); ok {
-			l.mu.Lock()
-			l.mu.failure = failure.Err
-			l.mu.Unlock()
-		}
-	}
+func (l *poller) failed(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.failure = why
 }
 
-// waiting returns why there is no session.
+// waiting returns why nothing is assigned.
 func (l *poller) waiting() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,13 +74,10 @@ func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 		if fetches.IsClientClosed() {
 			return
 		}
-		s := l.present()
-		if s != nil {
+		if s := l.present(); s != nil {
 			l.deliver(s, fetches, fail)
 			l.controlFlow(s)
 		}
-		l.noteFailure(fetches)
-		cl.AllowRebalance()
 		l.waitForCapacity(ctx)
 	}
 }
@@ -130,9 +118,9 @@ func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCau
 	for _, failed := range []bool{true, false} {
 		for _, f := range fetches {
 			for _, t := range f.Topics {
-				if s.fixed && t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
+				if t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
 					// The client looked the topic up after the session did: positions are those of another log.
-					fail(fmt.Errorf("following %s: %w", s.topic, kafka.ErrRecreated))
+					fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
 					return
 				}
 				for i := range t.Partitions {
@@ -187,32 +175,8 @@ func (l *poller) controlFlow(s *session) {
 	}
 }
 
-// seek moves the client's fetch positions. The client ignores a partition not consumed yet, which then asks again.
+// seek makes the client consume partitions from a position, whether or not it consumed them before.
 func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Position) {
-	if s.fixed {
-		s.consumeAt(partitions, to)
-		return
-	}
-	offsets := map[int32]kgo.EpochOffset{}
-	stands := s.stands()
-	for n, at := range to {
-		offsets[n] = kgo.EpochOffset{Offset: at.Offset, Epoch: at.Epoch}
-		if stands[n] == offsets[n] && at.Epoch >= 0 {
-			// The client skips a seek to where it believes it is, which a loss makes wrong; without an epoch, it seeks.
-			offsets[n] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset}
-		}
-	}
-	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: offsets})
-	stands = s.stands()
-	for n, at := range to {
-		if stands[n] == offsets[n] {
-			partitions[n].queue.seekConfirmed(at)
-		}
-	}
-}
-
-// consumeAt makes a follower's client consume partitions from a position, whether or not it consumed them before.
-func (s *session) consumeAt(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	offsets := map[int32]kgo.Offset{}
 	for n, at := range to {
 		offsets[n] = kgo.NewOffset().At(at.Offset).WithEpoch(at.Epoch)
@@ -227,7 +191,7 @@ func (s *session) consumeAt(partitions map[int32]*Partition, to map[int32]kafka.
 	}
 }
 
-// consumeNothing must be called before a follower's client is closed. Close ends all fetches, but a metadata update may
+// consumeNothing must be called before the client is closed. Close ends all fetches, but a metadata update may
 // start to consume what was just added while the fetch session ends: a data race (franz-go 1.22.3).
 func (s *session) consumeNothing() {
 	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: s.fetched})
@@ -245,14 +209,6 @@ func (s *session) dropReleased(partitions map[int32]*Partition) {
 	if len(released) > 0 {
 		s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: released})
 	}
-}
-
-// stands returns the client's own view of its positions: after the records that were polled.
-func (s *session) stands() map[int32]kgo.EpochOffset {
-	stands := map[int32]kgo.EpochOffset{}
-	maps.Copy(stands, s.cl.CommittedOffsets()[s.topic]) // from the start and SetOffsets
-	maps.Copy(stands, s.cl.UncommittedOffsets()[s.topic])
-	return stands
 }
 
 // waitForCapacity blocks the poll loop while every running partition has at least half of its quota pending; what is
@@ -278,8 +234,6 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 		case <-l.freed:
 		case <-held:
 			l.wake() // so that controlFlow runs before the next poll
-			return
-		case <-s.done:
 			return
 		case <-ctx.Done():
 			return

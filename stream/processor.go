@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,8 @@ type ProcessorOptions struct {
 	Table        bool // the group has a state table, the topic <Group>-table
 	// Standby holds replicas of the table's partitions that others own, in the same directory. nil: no replicas.
 	Standby *store.Set
+	// ProcessID is the same after a restart on the same disk, and in all groups of the process; see ProcessID.
+	ProcessID string
 	// Check runs before the group is joined. While it fails, the process stays out and retries. nil: no check.
 	Check func(context.Context, *kgo.Client) error
 	// CommitPositions commits the positions concurrently, for dashboards only. Otherwise the Worker does, or nobody.
@@ -38,13 +41,13 @@ type ProcessorOptions struct {
 
 	// Settings of the watchdog, which tests change. stalled is called when a partition is stuck for no known reason.
 	watchInterval, stallTimeout time.Duration
-	// heartbeatInterval is how soon a member notices a rebalance, by default a fifth of SessionTimeout. Tests set less,
-	// so that a busy machine still keeps the session.
+	// heartbeatInterval is how soon a member notices a rebalance, which it must join before partitions can move.
 	heartbeatInterval time.Duration
 	stalled           func(why string)
 }
 
-// Processor runs one goka group until its context ends. It replaces the goka processor, which any error ends for good.
+// Processor runs one goka group until its context ends: each partition with a goka processor of its own, which any
+// error ends for good.
 type Processor struct {
 	opts      ProcessorOptions
 	newWorker func(Assignment) Worker
@@ -68,11 +71,15 @@ func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log 
 func (o *ProcessorOptions) setDefaults() {
 	o.watchInterval = cmp.Or(o.watchInterval, watchInterval)
 	o.stallTimeout = cmp.Or(o.stallTimeout, stallTimeout)
-	o.heartbeatInterval = cmp.Or(o.heartbeatInterval, o.SessionTimeout/5)
+	o.heartbeatInterval = cmp.Or(o.heartbeatInterval, min(heartbeatInterval, o.SessionTimeout/5))
+	o.ProcessID = cmp.Or(o.ProcessID, rand.Text())
 	if o.stalled == nil {
 		o.stalled = die
 	}
 }
+
+// heartbeatInterval costs 4 small requests per second and group.
+const heartbeatInterval = 250 * time.Millisecond
 
 const restartMin, restartMax = 100 * time.Millisecond, 10 * time.Second
 
@@ -109,9 +116,9 @@ func (p *Processor) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce joins the group with goka, until a failure that a new session would not fix.
+// runOnce is a member of the group, until a failure of all partitions.
 func (p *Processor) runOnce(ctx context.Context) error {
-	cl, err := p.opts.Kafka.NewClient(p.log)
+	cl, err := p.opts.newFetchClient(p.log, 100*time.Millisecond, kgo.WithPools(&recordPool{}))
 	if err != nil {
 		return err
 	}
@@ -119,15 +126,15 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err := p.check(ctx, cl); err != nil {
 		return err
 	}
-	g := &group{poller: newPoller(&p.opts, p.log), newWorker: p.newWorker}
-	proc, err := newGoka(g, cl)
-	if err != nil {
-		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)
+	if _, err := newGoka(ctx, &p.opts, cl, p.log, nil); err != nil { // a process that could open nothing takes nothing
+		return err
 	}
+	g := &group{poller: newPoller(&p.opts, p.log), newWorker: p.newWorker, started: map[int32]*started{},
+		balancer: balancer{topic: p.opts.Input, process: p.opts.ProcessID}}
 	g.standby = newStandby(ctx, &p.opts, p.log)
 	defer g.standby.close()
 	p.setRunning(g, nil)
-	return proc.Run(ctx)
+	return g.run(ctx, cl)
 }
 
 func (p *Processor) check(ctx context.Context, cl *kgo.Client) error {
@@ -157,7 +164,7 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 		return nil, err
 	}
 	s := g.present()
-	if s == nil {
+	if s == nil || g.current.Load() == nil {
 		return nil, g.waiting()
 	}
 	return s.statuses(), nil

@@ -25,9 +25,8 @@ type copier struct {
 }
 
 func (c *cluster) newCopier(a Assignment, stores *store.Set) *copier {
-	txn := kafka.NewTxn(kafka.TxnOptions{Member: a.Member,
-		IDs:   []string{"copier-" + string('0'+byte(a.Partition))},
-		Kafka: c.kafka, Source: kafka.LogPartition{Topic: a.Topic, Partition: a.Partition},
+	txn := kafka.NewTxn(kafka.TxnOptions{IDs: []string{"copier-" + string('0'+byte(a.Partition))}, Member: a.Member,
+		Group: testGroup, Kafka: c.kafka, Source: kafka.LogPartition{Topic: a.Topic, Partition: a.Partition},
 		Timeout: 10 * time.Second}, testkit.Log())
 	return &copier{Txn: txn, c: c, a: a, store: stores.New(testkit.Table, a.Partition)}
 }
@@ -36,7 +35,7 @@ func (w *copier) Open(ctx context.Context) (kafka.Position, error) {
 	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
 	}
-	offset, ok, err := kafka.CommittedOffset(ctx, w.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
+	offset, ok, err := kafka.CommittedOffset(ctx, w.Client(), testGroup, w.a.Topic, w.a.Partition)
 	if !ok {
 		offset = 0
 	}
@@ -170,7 +169,7 @@ func TestProcessorWithATable(t *testing.T) {
 	}
 }
 
-// goka ends at any error of a partition and runs only once, so the Processor builds a new one.
+// goka ends at any error of a partition and runs only once, so the group builds a new one for the partition.
 func TestProcessorIsRecreated(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
@@ -183,11 +182,12 @@ func TestProcessorIsRecreated(t *testing.T) {
 		return nil
 	}
 	p, _ := c.run(l, quick)
-	p.waitNotReady(t, "a defect", "goka ended the session unexpectedly")
+	p.waitNotReady(t, "a defect", "goka ended unexpectedly")
+	l.waitProcessed(1, offsets(0, 5))
 	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))
-	l.waitProcessed(1, offsets(0, 5))
 	p.waitReady(t)
+	require.Equal(t, 1, l.count(1, "Fence"), "the other partition is not interrupted")
 }
 
 func TestProcessorWaitsForItsTopics(t *testing.T) {

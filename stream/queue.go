@@ -25,6 +25,7 @@ type queue struct {
 	// Used by the poll loop.
 	fullSince time.Time // when pending reached its bound; zero below it
 	nudgeAt   time.Time // when to resume the partition once more after a seek; zero: never
+	nudgeIn   time.Duration
 
 	// Used by the partition's goroutine: the records in flight and those after them, and the slice to reuse.
 	handed, spare []*kgo.Record
@@ -197,7 +198,8 @@ func (q *queue) flow(now time.Time, quota int) (paused, changed bool, seek *kafk
 	}
 	changed = paused != before
 	if !q.nudgeAt.IsZero() && !now.Before(q.nudgeAt) {
-		changed, q.nudgeAt = true, time.Time{}
+		changed = true
+		q.nudge(now, 2*q.nudgeIn)
 	}
 	q.paused.Store(paused)
 	if q.mu.wanted && q.mu.err == nil {
@@ -211,15 +213,24 @@ func (q *queue) seekConfirmed(at kafka.Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.seek != nil && *q.mu.seek == at {
-		q.mu.seek, q.nudgeAt = nil, time.Now().Add(nudgeAfter)
-		time.AfterFunc(nudgeAfter, q.loop.wake)
+		q.mu.seek = nil
+		q.nudge(time.Now(), nudgeAfter)
+	}
+}
+
+func (q *queue) nudge(now time.Time, in time.Duration) {
+	q.nudgeIn, q.nudgeAt = in, time.Time{}
+	if in <= lastNudge {
+		q.nudgeAt = now.Add(in)
+		time.AfterFunc(in, q.loop.wake)
 	}
 }
 
 // nudgeAfter is how long after a seek the client is told to resume once more. Two changes of what it fetches in quick
 // succession can stop it from fetching (kgo 1.22.2, source.loopFetch: a loop that finds its session canceled does not
-// look for a new one); any later change makes it look again.
-const nudgeAfter = 100 * time.Millisecond
+// look for a new one); any later change makes it look again. The seek takes effect after a request for metadata, which
+// may be slow, so the client is told again, up to lastNudge.
+const nudgeAfter, lastNudge = 100 * time.Millisecond, 3200 * time.Millisecond
 
 const pendingBatches = 2 // bounds the pending records of all partitions of a session, in batches
 

@@ -24,7 +24,7 @@ const (
 // standby keeps standby replicas of the state table's partitions that this process does not own, so that taking one
 // over reads only the rest of its changelog. A partition's directory has one user at a time:
 //
-//	assigned ─► release (the replica is closed) ─► the Worker opens the store … closes it with its session ─► follow
+//	assigned ─► release (the replica is closed) ─► the Worker opens the store … revoked: closes it ─► follow
 //
 // goka's own hot standby opens no partition before all replicas have recovered, fails the whole processor when one
 // replica fails, and closes all of them at each rebalance.
@@ -59,13 +59,13 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 	return s
 }
 
-// release ends the replicas of partitions that their owner is about to open, and returns when their stores are closed.
-// It is bounded by ctx and patience: a process whose disk hangs must not hold partitions.
-func (s *standby) release(ctx context.Context, owned map[int32]*Partition) error {
+// release ends the replica of a partition that its owner is about to open, and returns when its store is closed. It is
+// bounded by ctx and patience: a process whose disk hangs must not hold the partition.
+func (s *standby) release(ctx context.Context, n int32) error {
 	if s == nil {
 		return nil
 	}
-	return s.Follower.release(ctx, s.patience, owned)
+	return s.Follower.release(ctx, s.patience, n)
 }
 
 // follow starts replicas of all but the owned partitions; running replicas continue.

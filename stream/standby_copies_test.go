@@ -210,23 +210,22 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	c.Topic(testkit.Table, 1)
 	s, copies := c.standbyOf(t.TempDir())
 	testkit.WaitFor(t, "the replica to follow", s.follows)
-	owned := map[int32]*Partition{0: nil}
 	store := copies.Get(testkit.Table, 0)
-	require.NoError(t, s.release(testkit.Context(t), owned))
+	require.NoError(t, s.release(testkit.Context(t), 0))
 	require.NoError(t, store.Open(), "the directory is free")
 	require.NoError(t, store.Close())
 
 	hanging, cancel := context.WithCancel(t.Context())
-	hangs := &followed{cancel: cancel, ended: make(chan struct{})}
+	hangs := &started{cancel: cancel, ended: make(chan struct{})}
 	s.mu.Lock()
 	s.mu.running[0] = hangs
 	s.mu.Unlock()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, s.release(ended, owned), context.Canceled)
+	require.ErrorIs(t, s.release(ended, 0), context.Canceled)
 	require.Error(t, hanging.Err(), "its context is canceled")
 	s.patience = 10 * time.Millisecond
-	require.ErrorContains(t, s.release(testkit.Context(t), owned),
+	require.ErrorContains(t, s.release(testkit.Context(t), 0),
 		"the local copy of "+testkit.Table+"/0 was not closed within 10ms")
 
 	// The partition is released again: a new replica waits for the one that hangs.

@@ -9,14 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// group is a consumer group: its members, and the owners of partitions. A member that is paused or slow keeps working
-// as a zombie until it learns that it has lost its membership.
+// group is a consumer group: its members, and the owners of partitions. A rebalance interrupts nobody: a member that is
+// paused or slow works as a zombie until it receives its assignment, or learns that it has lost its membership.
 type group struct {
 	w           *world
 	index       int // in world.groups and process.sessions
 	name, topic string
 	generation  int32
-	members     map[string]*session
+	members     map[string]*session // by the member id in the current generation
 	names       int
 
 	joining []*process // processes that a rebalance waits for; nil: no rebalance
@@ -51,7 +51,7 @@ func (w *world) heartbeat(req *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
 	return resp
 }
 
-// rebalance ends the sessions of processes that take part. Others keep working, and lose their membership at its end.
+// rebalance begins a rebalance. Processes that take no part lose their membership at its end, all keep working.
 func (g *group) rebalance() {
 	g.wanted = false
 	g.joining = []*process{}
@@ -60,15 +60,13 @@ func (g *group) rebalance() {
 			continue
 		}
 		g.joining = append(g.joining, p)
-		if s := p.sessions[g.index]; s != nil {
-			s.stop()
-		}
 	}
 	g.w.note("%s: rebalance of %d processes", g.name, len(g.joining))
 }
 
 // settle ends a rebalance when every process has joined, or the wait has been long enough.
 func (g *group) settle() {
+	defer g.receive()
 	if g.joining == nil {
 		if g.wanted {
 			g.rebalance()
@@ -80,21 +78,40 @@ func (g *group) settle() {
 	for _, p := range g.joining {
 		switch {
 		case p.dead:
-		case p.sessions[g.index] == nil:
+		case !p.paused && (p.sessions[g.index] == nil || p.sessions[g.index].ctx.Err() == nil):
 			joined = append(joined, p)
-		case !impatient && !p.paused:
+		case !impatient:
 			return
 		}
 	}
 	g.joining = nil
 	g.generation++
+	before := g.members
 	g.members = map[string]*session{}
 	if len(joined) == 0 {
 		return
 	}
 	for i, share := range g.assign(joined) {
-		g.names++
-		g.begin(joined[i], fmt.Sprintf("%s-%d", joined[i].name, g.names), share)
+		s := g.session(joined[i])
+		if before[s.next.member] != s { // a zombie joins as a new member and keeps what it is assigned
+			g.names++
+			s.next.member = fmt.Sprintf("%s-%d", joined[i].name, g.names)
+		}
+		s.next.generation, s.next.partitions, s.late = g.generation, share, true
+		g.members[s.next.member] = s
+		g.w.note("%s: generation %d, %s gets %v", g.name, g.generation, s.next.member, share)
+	}
+}
+
+// receive has the processes receive their assignments, sooner or later.
+func (g *group) receive() {
+	for _, p := range g.w.processes {
+		s := p.sessions[g.index]
+		if s == nil || !s.late || p.paused || s.ctx.Err() != nil || s.ends() ||
+			g.w.chanceOf(decision{p.ref(), "does not receive its assignment", g.name}, 300) {
+			continue
+		}
+		s.assigned()
 	}
 }
 
@@ -125,11 +142,11 @@ func (g *group) assign(joined []*process) [][]int32 {
 // notice makes a process notice that it has lost its membership, and rejoin.
 func (g *group) notice(p *process) bool {
 	s := p.sessions[g.index]
-	if p.dead || p.paused || s != nil && g.member(s.member, s.generation) == nil {
+	if p.dead || p.paused || s != nil && g.members[s.next.member] == s {
 		return false
 	}
 	if s != nil {
-		g.w.note("%s: %s notices that it lost its membership", g.name, s.member)
+		g.w.note("%s: %s notices that it lost its membership", g.name, s.now.member)
 		s.stop()
 	}
 	g.wanted = g.wanted || !slices.Contains(g.joining, p)

@@ -363,5 +363,8 @@ func (c *cluster) allowCommit(co *coordinator, req *kmsg.TxnOffsetCommitRequest)
 	case co.txn != nil && co.txn.decided, c.w.chance("kafka: concurrent transactions", 30):
 		return kerr.ConcurrentTransactions
 	}
+	if req.MemberID == "" && req.Generation < 0 {
+		return nil // in a transaction, anybody may commit
+	}
 	return c.w.group(req.Group).member(req.MemberID, req.Generation)
 }

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,25 +35,35 @@ type process struct {
 	dead     bool
 }
 
+// session is a process's part in a group, until it learns that it has lost its membership.
 type session struct {
-	g          *group
-	proc       *process
+	g         *group
+	proc      *process
+	now, next assignment // received, and made by the group
+	late      bool       // next is not received yet
+	claims    []*claim   // of now
+	working   []*claim   // including those that end
+	ctx       context.Context
+	cancel    context.CancelFunc
+}
+
+type assignment struct {
 	member     string
 	generation int32
-	claims     []*claim
-	ctx        context.Context
-	cancel     context.CancelFunc
-	working    int // claims that have not ended
+	partitions []int32
 }
 
 type claim struct {
 	session   *session
 	partition int32
+	ctx       context.Context
+	cancel    context.CancelFunc
 	actor     *actor
 	stream    *stream.Partition
 	open      bool           // can be polled
 	at        kafka.Position // the client's position
 	zombie    bool           // has worked after its membership was lost
+	missed    bool           // it may have belonged to others meanwhile
 	state     string         // at the last turn
 }
 
@@ -112,28 +123,74 @@ func (p *process) end() {
 	p.w.processes = remove(p.w.processes, p)
 }
 
-func (g *group) begin(p *process, member string, partitions []int32) {
-	s := &session{g: g, proc: p, member: member, generation: g.generation}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	g.members[member], p.sessions[g.index] = s, s
-	newWorker := p.workers.Fold
+func (g *group) session(p *process) *session {
+	s := p.sessions[g.index]
+	if s == nil {
+		s = &session{g: g, proc: p}
+		s.ctx, s.cancel = context.WithCancel(context.Background())
+		p.sessions[g.index] = s
+	}
+	return s
+}
+
+// ends reports whether a partition still ends that is assigned again: it is closed before it starts.
+func (s *session) ends() bool {
+	return slices.ContainsFunc(s.working, func(c *claim) bool {
+		return c.ctx.Err() != nil && slices.Contains(s.next.partitions, c.partition)
+	})
+}
+
+// assigned is what package stream's group does after a rebalance: partitions that stay work on.
+func (s *session) assigned() {
+	missed := s.now.member != s.next.member || s.now.generation+1 != s.next.generation
+	before := s.claims
+	s.claims = nil
+	for _, c := range before {
+		if slices.Contains(s.next.partitions, c.partition) {
+			c.missed = c.missed || missed
+			s.claims = append(s.claims, c)
+			s.g.w.count("partition: stays in a rebalance")
+		} else {
+			c.cancel()
+		}
+	}
+	s.now, s.late = s.next, false
+	for _, n := range s.now.partitions {
+		if !slices.ContainsFunc(s.claims, func(c *claim) bool { return c.partition == n }) {
+			s.start(n)
+		}
+	}
+}
+
+func (s *session) start(partition int32) {
+	newWorker, g, p := s.proc.workers.Fold, s.g, s.proc
 	if g.name == schema.GroupApply {
 		newWorker = p.workers.Count
 	}
 	options := g.w.options()
-	for _, partition := range partitions {
-		c := &claim{session: s, partition: partition}
-		a := stream.Assignment{Topic: g.topic, Partition: partition,
-			Member: kafka.Member{Group: g.name, ID: member, Generation: g.generation}}
-		c.stream = stream.NewPartition(a, newWorker, &stream.ProcessorOptions{
-			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
-			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
-		}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)
-		c.actor = g.w.spawn(fmt.Sprintf("%s %s/%d", member, g.topic, partition), p.ref()+":"+c.name(), p, c.run)
-		s.claims = append(s.claims, c)
+	c := &claim{session: s, partition: partition}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	a := stream.Assignment{Topic: g.topic, Partition: partition, Member: c.member}
+	c.stream = stream.NewPartition(a, newWorker, &stream.ProcessorOptions{
+		MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
+		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
+	}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)
+	c.actor = g.w.spawn(fmt.Sprintf("%s %s/%d", s.now.member, g.topic, partition), p.ref()+":"+c.name(), p, c.run)
+	s.claims, s.working = append(s.claims, c), append(s.working, c)
+}
+
+func (c *claim) member() (kafka.Member, error) {
+	if c.ctx.Err() != nil {
+		return kafka.Member{}, fmt.Errorf("%w: %w", kafka.ErrFenced, c.ctx.Err())
 	}
-	s.working = len(s.claims)
-	g.w.note("%s: generation %d, %s gets %v", g.name, g.generation, member, partitions)
+	now := c.session.now
+	return kafka.Member{Group: c.session.g.name, ID: now.member, Generation: now.generation}, nil
+}
+
+// owns reports whether the group's current assignment is the one that the process has received.
+func (c *claim) owns() bool {
+	now := c.session.now
+	return c.ctx.Err() == nil && c.session.g.member(now.member, now.generation) == nil
 }
 
 // stop ends a session; work in flight is finished.
@@ -143,24 +200,24 @@ func (s *session) stop() {
 }
 
 func (s *session) ended() {
-	if s.working == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {
+	if len(s.working) == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {
 		s.proc.sessions[s.g.index] = nil
 	}
 }
 
-// run is the life of a partition in a session, like the session and group of package stream.
+// run is the life of a partition while it is assigned, like the session and group of package stream.
 func (c *claim) run() {
 	s := c.session
 	defer func() {
 		c.open = false
-		s.working--
+		s.working = remove(s.working, c)
 		s.ended()
 	}()
 	defer c.stream.Close() // with the local state
-	c.stream.Step(s.ctx)   // opens
+	c.stream.Step(c.ctx)   // opens
 	c.open = true
-	for s.ctx.Err() == nil {
-		worked := c.stream.Step(s.ctx)
+	for c.ctx.Err() == nil {
+		worked := c.stream.Step(c.ctx)
 		c.check()
 		s.g.w.rest(!worked)
 	}
@@ -206,7 +263,7 @@ func (c *claim) poll(batches int) {
 }
 
 func (c *claim) check() {
-	s, w, st := c.session, c.session.g.w, c.stream.Status()
+	w, st := c.session.g.w, c.stream.Status()
 	c.tell(&st)
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)
@@ -217,16 +274,15 @@ func (c *claim) check() {
 	if st.Cause == stream.CausePermission {
 		return // rejected by Kafka, as can happen here; retried without an operator
 	}
-	if s.g.member(s.member, s.generation) != nil &&
-		strings.Contains(st.Reason, "the position is not in the log any more") {
+	if (c.missed || !c.owns()) && strings.Contains(st.Reason, "the position is not in the log any more") {
 		return // a zombie that does not know yet that it was replaced
 	}
 	w.fail("%s parks without a cause: %s", c.name(), st)
 }
 
 func (c *claim) tell(st *stream.PartitionStatus) {
-	s, w := c.session, c.session.g.w
-	if !c.zombie && s.g.member(s.member, s.generation) != nil {
+	w := c.session.g.w
+	if !c.zombie && !c.owns() {
 		c.zombie = true
 		w.count("zombie: works on a partition that it no longer owns")
 	}

@@ -296,6 +296,9 @@ func (w *world) undone() string {
 		}
 		owned := map[int32]bool{}
 		for _, s := range g.members {
+			if s.late {
+				return g.name + " has an assignment that was not received"
+			}
 			for _, c := range s.claims {
 				owned[c.partition] = true
 				if st := c.stream.Status(); st.State != stream.StateRunning && !w.excused[c.name()] {

@@ -16,8 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Member is the group membership under which a partition was assigned. It is captured at assignment: a member id and
-// generation read later would be accepted for a partition that is no longer owned.
+// Member is a membership of a group, in one generation.
 type Member struct {
 	Group, ID  string
 	Generation int32
@@ -62,8 +61,10 @@ type idClient struct {
 // TxnOptions configures the transactions of one partition.
 type TxnOptions struct {
 	IDs []string // the transactional ids, all initialized in this order, by every owner
-	// Member commits the offsets of the partition Source, whose topic id Fence looks up.
-	Member Member
+	// Member returns the membership that the partition is assigned to, or ErrFenced after it was assigned to another.
+	Member func() (Member, error)
+	// Group is the group whose offset of Source is committed. Fence looks up the topic id of Source.
+	Group  string
 	Source LogPartition
 	// Timeout is how long a dead owner's open transaction blocks read_committed consumers, unless it is fenced.
 	Timeout time.Duration
@@ -134,14 +135,18 @@ func (t *Txn) Outputs(topics Topics) { t.outputs = topics }
 // CheckMember checks the membership with a heartbeat and returns ErrFenced if it has ended. A rebalance in progress is
 // no error: until it ends, the partition is still ours.
 func (t *Txn) CheckMember(ctx context.Context) error {
+	m, err := t.opts.Member()
+	if err != nil {
+		return err
+	}
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
+	req.Group, req.MemberID, req.Generation = m.Group, m.ID, m.Generation
 	resp, err := req.RequestWith(ctx, t.Client())
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil && !errors.Is(err, kerr.RebalanceInProgress) {
-		return fmt.Errorf("checking membership in group %s: %w", t.opts.Member.Group, asFenced(err))
+		return fmt.Errorf("checking membership in group %s: %w", m.Group, asFenced(err))
 	}
 	return nil
 }
@@ -236,7 +241,8 @@ func (x *Transaction) commit(next Position) error {
 	if err := x.cl.check(x.ctx, x.t.outputs); err != nil {
 		return err
 	}
-	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Member, x.t.opts.Source, next); err != nil {
+	// Without a membership: the partition outlives generations, and the transactional id fences.
+	if err := AddOffset(x.ctx, x.cl, x.cl.id, NoMember(x.t.opts.Group), x.t.opts.Source, next); err != nil {
 		return fmt.Errorf("committing the offset in a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
 	if err := CommitTransaction(x.ctx, x.cl, x.any.Topic, x.any.Partition); err != nil {

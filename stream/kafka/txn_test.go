@@ -35,8 +35,10 @@ func (c *cluster) join() (m Member, leave func()) {
 	return Member{Group: testGroup, ID: id, Generation: generation}, leave
 }
 
+func is(m Member) func() (Member, error) { return func() (Member, error) { return m, nil } }
+
 func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
-	o := TxnOptions{IDs: []string{txnID}, Member: m, Timeout: 30 * time.Second, Kafka: c.kafka,
+	o := TxnOptions{IDs: []string{txnID}, Member: is(m), Group: m.Group, Timeout: 30 * time.Second, Kafka: c.kafka,
 		Source: LogPartition{Topic: input, TopicID: c.TopicInfo(input).TopicID}}
 	if change != nil {
 		change(&o)
@@ -131,8 +133,8 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(2, "before", "after", "before", "after")
 }
 
-// A commit needs the member id and the generation of the current assignment.
-func TestPastMembershipCannotCommit(t *testing.T) {
+// Fencing needs the member id and the generation of the current assignment. A commit does not: the next owner fences.
+func TestPastMembershipCannotFence(t *testing.T) {
 	c := txnCluster(t)
 	m, leave := c.join()
 	tx := c.fenced(m)
@@ -140,27 +142,28 @@ func TestPastMembershipCannotCommit(t *testing.T) {
 	past := m
 	past.Generation--
 	t.Run("generation", func(t *testing.T) {
-		old := c.txn(past, nil)
-		require.ErrorIs(t, old.Fence(testkit.Context(t)), ErrFenced, "Fence checks membership")
-		old.opts.Member = m
-		require.NoError(t, old.Fence(testkit.Context(t)))
-		old.opts.Member = past
-		err := old.Commit(testkit.Context(t), pair("b"), Position{Offset: 2})
+		err := c.txn(past, nil).Fence(testkit.Context(t))
 		require.ErrorIs(t, err, ErrFenced)
 		require.ErrorIs(t, err, kerr.IllegalGeneration)
+		tx.opts.Member = is(past)
+		require.NoError(t, tx.Commit(testkit.Context(t), pair("b"), Position{Offset: 2}), "nobody else has fenced")
+	})
+	t.Run("not assigned", func(t *testing.T) {
+		err := c.txn(m, func(o *TxnOptions) {
+			o.Member = func() (Member, error) { return m, ErrFenced }
+		}).Fence(testkit.Context(t))
+		require.ErrorIs(t, err, ErrFenced)
 	})
 	t.Run("member", func(t *testing.T) {
 		tx := c.fenced(m)
 		leave()
-		require.ErrorIs(t, tx.Commit(testkit.Context(t), pair("b"), Position{Offset: 2}), ErrFenced)
-		tx.Close()
 		err := tx.Fence(testkit.Context(t))
 		require.ErrorIs(t, err, ErrFenced)
 		require.ErrorContains(t, err, "checking membership in group "+testGroup)
 	})
 	m, _ = c.join()
 	c.fenced(m)
-	c.requireVisible(1, "a", "a")
+	c.requireVisible(2, "a", "b", "a", "b")
 }
 
 // A member that was unavailable does not fence the new owner.
