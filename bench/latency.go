@@ -12,43 +12,72 @@ import (
 )
 
 // LatencyPlan is how latency is measured: the contender drains a topic, so that it has state and its rate is known, and
-// then gets events at percentages of that rate.
+// then gets events at constant rates.
 type LatencyPlan struct {
 	Load     Workload
-	Percents []int         // of the drain rate
-	Warmup   time.Duration // of each level, not measured
-	Measure  time.Duration // of each level
-	// Probes is the highest number of probes per second, and at most one event in ten. A probe is its post's only like.
-	Probes int
+	Rates    []int // events per second
+	Percents []int // of the sustainable rate, which is measured before; without percentages it is not
+	// Warmup, not measured, and Measure are how long each rate is held. In the search for the sustainable rate, Probe is
+	// how long each rate is held, and Confirm how long the highest one.
+	Warmup, Measure, Probe, Confirm time.Duration
+	Probes                          int  // the highest number of probes per second, and at most one event in ten
+	Reader                          bool // repeat with a reader running, if the contender is kudos
 }
 
-// DefaultLatencyPlan is the plan of published reports.
-func DefaultLatencyPlan(seed uint64) *LatencyPlan {
-	shape, _ := ShapeNamed("skewed-1000") // always found
-	return &LatencyPlan{
-		Load: Workload{Seed: seed, Shape: shape, Events: 2_000_000}, Percents: []int{10, 50, 80},
-		Warmup: 3 * time.Second, Measure: 20 * time.Second, Probes: 500,
+// DefaultLatencyPlans are the plans of published reports: shares of the sustainable rate, and fixed rates on one post.
+func DefaultLatencyPlans(seed uint64) (shares, fixed *LatencyPlan) {
+	plan := func(name string) *LatencyPlan {
+		shape, _ := ShapeNamed(name) // always found
+		p := &LatencyPlan{Load: Workload{Seed: seed, Shape: shape, Events: 2_000_000}, Probes: 500, Reader: true}
+		p.HoldEach(20 * time.Second)
+		return p
 	}
+	shares, fixed = plan("skewed-1000"), plan("hot")
+	shares.Percents, fixed.Rates = []int{10, 50, 80}, []int{1_000, 20_000, 100_000}
+	return shares, fixed
+}
+
+// HoldEach sets how long latency is measured at each rate. Half as long is for a rate in the search for the sustainable
+// rate, three times as long for confirming that one.
+func (p *LatencyPlan) HoldEach(d time.Duration) {
+	p.Warmup, p.Measure, p.Probe, p.Confirm = min(d/4, 3*time.Second), d, d/2, 3*d
 }
 
 // Latency is the time from publishing an event until its count is visible.
 type Latency struct {
 	DrainEventsPerSecond float64        `json:"drain_events_per_second"`
+	Sustainable          *Sustainable   `json:"sustainable,omitempty"`
 	Levels               []LatencyLevel `json:"levels"`
 }
 
-// LatencyLevel is the latency at one rate.
+// LatencyLevel is the latency at one rate: a fixed one, or a percentage of the sustainable rate. (In earlier reports,
+// which have no sustainable rate, of the drain rate.)
 type LatencyLevel struct {
-	Percent         int     `json:"percent"` // of the drain rate
-	EventsPerSecond float64 `json:"events_per_second"`
+	Rate            int     `json:"rate,omitempty"`
+	Percent         int     `json:"percent,omitempty"`
+	EventsPerSecond float64 `json:"events_per_second"` // reached
 	Events          int     `json:"events"`
 	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
 	// and MySQL the time until a query returned its count.
-	MySQL  Quantiles  `json:"mysql"`
-	Reader *Quantiles `json:"reader,omitempty"` // measured in a second run at the same rate, with a reader running too
+	MySQL Quantiles `json:"mysql"`
+	// Used is each process's cost meanwhile, by name: ContenderProcess, SenderProcess and the servers.
+	Seconds float64          `json:"seconds,omitempty"`
+	Used    map[string]Usage `json:"used,omitempty"`
+	// Measured in a second run at the same rate, with a reader running too: Reader is the time until its API returned
+	// the count, Live until its live stream did.
+	Reader *Quantiles `json:"reader,omitempty"`
+	Live   *Quantiles `json:"live,omitempty"`
 
-	seen Quantiles // measured by watch
+	planned float64 // events per second
+}
+
+// Load names the rate as tables do.
+func (l *LatencyLevel) Load() string {
+	if l.Rate > 0 {
+		return Number(float64(l.Rate)) + "/s"
+	}
+	return fmt.Sprintf("%d %%", l.Percent)
 }
 
 // Quantiles of latencies, in milliseconds.
@@ -58,6 +87,7 @@ type Quantiles struct {
 	P99    float64 `json:"p99_ms"`
 	P999   float64 `json:"p999_ms"`
 	Max    float64 `json:"max_ms"`
+	Behind bool    `json:"behind,omitempty"` // the contender did not keep up; the figures do not count
 }
 
 func quantiles(took []time.Duration) Quantiles {
@@ -66,92 +96,144 @@ func quantiles(took []time.Duration) Quantiles {
 	return q
 }
 
-func (q *Quantiles) short() string { return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", q.P50, q.P99) }
+func (q *Quantiles) short() string {
+	if q.Behind {
+		return "behind"
+	}
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", q.P50, q.P99)
+}
 
 // String returns a one-line summary.
 func (l *Latency) String() string {
 	var levels []string
+	if s := l.Sustainable; s != nil {
+		levels = append(levels, fmt.Sprintf("%.0f events/s sustainable (%.0f drained)", s.EventsPerSecond,
+			l.DrainEventsPerSecond))
+	}
 	for _, level := range l.Levels {
-		text := fmt.Sprintf("%d %% (%.0f events/s): in Kafka %s, in MySQL %s", level.Percent, level.EventsPerSecond,
+		text := fmt.Sprintf("%s (%.0f events/s): in Kafka %s, in MySQL %s", level.Load(), level.EventsPerSecond,
 			level.Kafka.short(), level.MySQL.short())
 		if level.Reader != nil {
-			text += ", in the reader " + level.Reader.short()
+			text += ", in the reader " + level.Reader.short() + ", in the live stream " + level.Live.short()
 		}
 		levels = append(levels, text)
 	}
 	return strings.Join(levels, "; ")
 }
 
-// latencyRun is the state that the levels of a run share.
+// latencyRun is the state that the passes of a run share.
 type latencyRun struct {
 	*run
+	plan      *LatencyPlan
 	drainRate float64
-	probes    int // sent so far
+	posts     []uint64 // of the probes
+	probes    []int64  // sent so far, by post
 }
 
 // measureLatency measures MySQL first, without a reader, as for any other contender. For kudos it then starts a reader,
 // which takes its share of the machine, and repeats all levels to measure there.
-func (r *run) measureLatency(ctx context.Context, into *Run) error {
+func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) error {
 	d, err := r.fillAndDrain(ctx)
 	if err != nil {
 		return err
 	}
-	m := &latencyRun{run: r, drainRate: d.EventsPerSecond}
-	levels, err := m.levels(ctx, "MySQL", askMySQL(r.servers.db))
-	if err != nil {
-		return err
-	}
-	for i := range levels {
-		levels[i].MySQL = levels[i].seen
-	}
-	if k, ok := r.contender.(*Kudos); ok {
-		if err := m.inReader(ctx, k, levels); err != nil {
+	m := &latencyRun{run: r, plan: plan, drainRate: d.EventsPerSecond, posts: probePosts(r.load.Shape.Partitions)}
+	m.probes = make([]int64, len(m.posts))
+	l := &Latency{DrainEventsPerSecond: d.EventsPerSecond}
+	if len(plan.Percents) > 0 {
+		if l.Sustainable, err = m.sustainable(ctx); err != nil {
 			return err
 		}
 	}
-	if err := checkCounts(ctx, r.servers.db, r.stream, m.probes); err != nil {
+	for _, percent := range plan.Percents {
+		planned := l.Sustainable.EventsPerSecond * float64(percent) / 100
+		l.Levels = append(l.Levels, LatencyLevel{Percent: percent, planned: planned})
+	}
+	for _, rate := range plan.Rates {
+		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, planned: float64(rate)})
+	}
+	if err := m.inMySQL(ctx, l.Levels); err != nil {
 		return err
 	}
-	into.Latency = &Latency{DrainEventsPerSecond: d.EventsPerSecond, Levels: levels}
+	if k, ok := r.contender.(*Kudos); ok && plan.Reader {
+		if err := m.inReader(ctx, k, l.Levels); err != nil {
+			return err
+		}
+		into.Processes = append(into.Processes, "reader")
+	}
+	sent := map[uint64]int64{}
+	for i, post := range m.posts {
+		sent[post] = m.probes[i]
+	}
+	if err := checkCounts(ctx, r.servers.db, r.stream, sent); err != nil {
+		return err
+	}
+	into.Latency = l
 	p := r.process
 	r.process = nil
 	_, err = p.Stop()
 	return err
 }
 
-func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel) (err error) {
+func (m *latencyRun) mysql() *place {
+	return &place{name: "MySQL", watch: every(lookForProbes, askMySQL(m.servers.db))}
+}
+
+func (m *latencyRun) inMySQL(ctx context.Context, levels []LatencyLevel) error {
+	for i := range levels {
+		level := &levels[i]
+		if level.planned >= m.drainRate {
+			level.MySQL.Behind = true
+			continue
+		}
+		m.progress("latency in MySQL at " + level.Load())
+		p, err := m.holdAndCount(ctx, level.planned, m.plan.Measure, m.mysql())
+		if err != nil {
+			return fmt.Errorf("at %s: %w", level.Load(), err)
+		}
+		level.EventsPerSecond, level.Events, level.Seconds, level.Used = p.rate, p.events, p.seconds, p.used
+		level.Kafka, level.MySQL = p.kafka, p.at[0]
+	}
+	return nil
+}
+
+func (m *latencyRun) inReader(ctx context.Context, k *Kudos, levels []LatencyLevel) (err error) {
 	dir := filepath.Join(m.dir, "reader")
 	reader, addr, err := k.serve(ctx, m.servers, "reader", dir, "KUDOS_READER_STATE_DIR="+filepath.Join(dir, "state"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, reader.Terminate(StopTimeout)) }()
-	levels, err := m.levels(ctx, "the reader", askReader(addr))
-	if err != nil {
-		return err
-	}
-	for i := range into {
-		into[i].Reader = &levels[i].seen
+	api := &place{name: "the reader", watch: every(lookForProbes, askReader(addr))}
+	live := &place{name: "the live stream", watch: watchStream(addr)}
+	for i := range levels {
+		level := &levels[i]
+		at := []Quantiles{level.MySQL, level.MySQL}
+		if !level.MySQL.Behind {
+			m.progress("latency in the reader at " + level.Load())
+			p, err := m.holdAndCount(ctx, level.planned, m.plan.Measure, api, live)
+			if err != nil {
+				return fmt.Errorf("at %s, with a reader: %w", level.Load(), err)
+			}
+			at = p.at
+		}
+		level.Reader, level.Live = &at[0], &at[1]
 	}
 	return nil
 }
 
-// levels sends events at each percentage of the rate, and waits after each until the contender has counted them.
-func (m *latencyRun) levels(ctx context.Context, where string, ask ask) (levels []LatencyLevel, err error) {
-	for _, percent := range m.plan.Latency.Percents {
-		m.progress(fmt.Sprintf("latency in %s at %d %% of %.0f events/s", where, percent, m.drainRate))
-		level, err := m.hold(ctx, m.drainRate*float64(percent)/100, where, ask)
-		if err != nil {
-			return nil, fmt.Errorf("at %d %% of the drain rate: %w", percent, err)
-		}
-		level.Percent = percent
-		levels = append(levels, level)
-		countCtx, cancel := context.WithTimeout(ctx, startTimeout)
-		_, err = m.process.Counted(countCtx, int64(m.stream.Events()+m.probes))
-		cancel()
-		if err != nil {
-			return nil, fmt.Errorf("after %d %% of the drain rate: %w", percent, err)
-		}
+// holdAndCount holds a rate and waits until the contender has counted everything.
+func (m *latencyRun) holdAndCount(ctx context.Context, rate float64, d time.Duration, places ...*place) (*pass, error) {
+	p, err := m.hold(ctx, rate, d, places...)
+	if err != nil {
+		return nil, err
 	}
-	return levels, nil
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	events := int64(m.stream.Events())
+	for _, n := range m.probes {
+		events += n
+	}
+	_, err = m.process.Counted(ctx, events)
+	return p, err
 }

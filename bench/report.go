@@ -11,8 +11,11 @@ import (
 	"kudos/bench/producer"
 )
 
-// ReportVersion is the version of the JSON form. It changes when a field does.
+// ReportVersion is the version of the JSON form. It changes when a field does, not when one is added.
 const ReportVersion = 1
+
+// DefaultBroker is the configuration of a broker as shipped.
+const DefaultBroker = "default"
 
 // Report holds everything that was measured, run by run.
 type Report struct {
@@ -28,15 +31,28 @@ type Report struct {
 
 // Run is one run of one contender. It has exactly one result, or an error.
 type Run struct {
-	Round     int              `json:"round"`            // from 1
-	Commit    string           `json:"commit,omitempty"` // if it differs from the report's
-	Contender string           `json:"contender"`
-	Load      Workload         `json:"load"`
-	Drain     *Drain           `json:"drain,omitempty"`
-	Latency   *Latency         `json:"latency,omitempty"`
-	Recovery  *Recovery        `json:"recovery,omitempty"`
-	Producer  *producer.Result `json:"producer,omitempty"`
-	Error     string           `json:"error,omitempty"` // why the run failed; none of its figures count
+	Round     int    `json:"round"`            // from 1
+	Commit    string `json:"commit,omitempty"` // if it differs from the report's
+	Contender string `json:"contender"`
+	Broker    string `json:"broker,omitempty"` // its configuration; empty: the default
+	// Processes are what else ran on the machine, and LoadAverage its load when the run began. Earlier reports lack both.
+	Processes   []string `json:"processes,omitempty"`
+	LoadAverage float64  `json:"load_average,omitempty"`
+
+	Load     Workload         `json:"load"`
+	Drain    *Drain           `json:"drain,omitempty"`
+	Latency  *Latency         `json:"latency,omitempty"`
+	Recovery *Recovery        `json:"recovery,omitempty"`
+	Producer *producer.Result `json:"producer,omitempty"`
+	Error    string           `json:"error,omitempty"` // why the run failed; none of its figures count
+}
+
+// Label names the contender, and the broker's configuration unless it is the default.
+func (r *Run) Label() string {
+	if r.Broker == "" || r.Broker == DefaultBroker {
+		return r.Contender
+	}
+	return r.Contender + ", " + r.Broker + " broker"
 }
 
 // NewReport returns a report without runs.
@@ -97,13 +113,17 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 			line(f.Name, r.Drains(load.Shape.Name, contender, f.Of), f.Unit)
 		}
 	}
-	percents, load := r.Percents()
-	for _, percent := range percents {
-		fmt.Fprintf(t, "LATENCY\t%s, %d %% of the drain rate\n", load.Describe(), percent)
-		sent := r.Latencies(contender, percent, func(l *LatencyLevel) float64 { return l.EventsPerSecond })
-		line("sent", sent, "events/s")
+	for i, f := range SustainableFigures {
+		figure := r.Sustained(contender, f.Of)
+		if i == 0 && figure.Rounds > 0 {
+			fmt.Fprintf(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise; to within 9 %%\n")
+		}
+		line(f.Name, figure, f.Unit)
+	}
+	for _, load := range r.LatencyLoads() {
+		fmt.Fprintf(t, "LATENCY\t%s\n", load)
 		for _, f := range LatencyFigures {
-			line(f.Name, r.Latencies(contender, percent, f.Of), f.Unit)
+			line(f.Name, r.Latencies(contender, load, f.Of), f.Unit)
 		}
 	}
 	for i, f := range RecoveryFigures {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -39,9 +40,12 @@ func TestText(t *testing.T) {
 	r := NewReport("", &Kudos{})
 	for round := range 3 {
 		rate := 12_000 + 100*float64(round)
-		level := LatencyLevel{Percent: 50, Kafka: Quantiles{P50: 1.5}, Reader: &Quantiles{P999: rate}}
+		level := LatencyLevel{Percent: 50, Kafka: Quantiles{Probes: 9, P50: 1.5}, MySQL: Quantiles{Behind: true},
+			Reader: &Quantiles{Probes: 9, P99: rate}, Seconds: 2, Used: map[string]Usage{SenderProcess: {CPUSeconds: 0.2}}}
 		for _, run := range []Run{
-			{Latency: &Latency{Levels: []LatencyLevel{level}}},
+			{Latency: &Latency{Levels: []LatencyLevel{level}, DrainEventsPerSecond: 2 * rate,
+				Sustainable: &Sustainable{EventsPerSecond: rate, Steps: make([]Step, 1)}}},
+			{Latency: &Latency{Levels: []LatencyLevel{{Percent: 70}}}}, // of the drain rate
 			{Recovery: &Recovery{Pairs: 5000, EntriesPerSecond: rate}},
 			{Producer: accepted(rate), Load: DefaultProducerPlan().load()},
 		} {
@@ -52,9 +56,14 @@ func TestText(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, r.WriteText(&text, "kudos"))
 	for _, line := range []string{
-		`LATENCY +: 0 posts, all alike, 0 partitions, seed 0, 50 % of the drain rate`,
+		`SUSTAINABLE +p99 in MySQL is 1 s at most and does not rise; to within 9 %`,
+		`  sustainable rate +12,100 \(12,000–12,200\) events/s`,
+		`  share of the drain rate +50 %`,
+		`LATENCY +50 %`,
 		`  visible in Kafka, p50 +1\.50 ms`,
-		`  visible in the reader, p99\.9 +12,100 \(12,000–12,200\) ms`,
+		`  visible in MySQL, p99 +∞ ms`,
+		`  visible in the reader, p99 +12,100 \(12,000–12,200\) ms`,
+		`  CPU of the sender +10 % of a core`,
 		`RECOVERY +without local state`,
 		`  pairs +5,000 `,
 		`  pairs per second +12,100 \(12,000–12,200\) `,
@@ -64,6 +73,7 @@ func TestText(t *testing.T) {
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", text.String())
 	}
+	require.NotContains(t, text.String(), "70 %")
 }
 
 // TestMissingAcceptedLikesAreReported: a producer that accepts likes which do not reach Kafka gets no figures.
@@ -92,21 +102,64 @@ func TestMissingAcceptedLikesAreReported(t *testing.T) {
 // TestProbesAreQueriedAgain: a query that times out is repeated and its time counts; an error ends the run.
 func TestProbesAreQueriedAgain(t *testing.T) {
 	answers := []error{context.DeadlineExceeded, nil, errors.New("no such table")}
-	watchOne := func() ([]time.Duration, error) {
-		probes := make(chan probe, 1)
-		probes <- probe{post: 1, sent: time.Now()}
-		close(probes)
-		return watch(testkit.Context(t), "a place", func(context.Context, []uint64) (map[uint64]bool, error) {
-			err := answers[0]
-			answers = answers[1:]
-			return map[uint64]bool{1: err == nil}, err
-		}, probes)
+	var seen []int64
+	err := every(time.Millisecond, func(context.Context, []uint64) (map[uint64]int64, error) {
+		err := answers[0]
+		answers = answers[1:]
+		return map[uint64]int64{1: int64(len(answers))}, err
+	})(testkit.Context(t), nil, func(counts map[uint64]int64) { seen = append(seen, counts[1]) })
+	require.EqualError(t, err, "no such table")
+	require.Equal(t, []int64{1}, seen)
+}
+
+// TestProbesAreSeenInOrder: a count of n shows the first n probes of its post, after those of earlier passes.
+func TestProbesAreSeenInOrder(t *testing.T) {
+	posts := probePosts(4)
+	for partition, post := range posts {
+		require.EqualValues(t, partition, schema.PartitionFor(post, 4))
 	}
-	took, err := watchOne()
-	require.NoError(t, err)
-	require.Len(t, took, 1)
-	_, err = watchOne()
-	require.EqualError(t, err, "querying probes in a place: no such table")
+	l := &openLoop{latencyRun: &latencyRun{posts: posts[:2]}, before: []int64{10, 0}, begin: time.Now().Add(-time.Minute)}
+	l.due = [][]time.Duration{{time.Second, 2 * time.Second}, {3 * time.Second}}
+	p := &place{next: make([]int, 2)}
+	see := func(first, second int64) { l.see(p, map[uint64]int64{posts[0]: first, posts[1]: second}) }
+	see(10, 0)
+	require.Empty(t, p.seen)
+	require.InDelta(t, 59, l.oldest([]*place{p}).Seconds(), 0.9)
+	see(11, 1)
+	require.Len(t, p.seen, 2)
+	require.Equal(t, time.Second, p.seen[0].due)
+	require.InDelta(t, 57, p.seen[1].took.Seconds(), 0.9)
+	require.InDelta(t, 58, l.oldest([]*place{p}).Seconds(), 0.9)
+	see(12, 1)
+	see(12, 1)
+	require.Len(t, p.seen, 3)
+	require.Negative(t, l.oldest([]*place{p}))
+}
+
+func TestRise(t *testing.T) {
+	const second = float64(time.Second)
+	for name, c := range map[string]struct {
+		latency func(at float64) float64 // in seconds, at a second after the warm-up
+		least   float64
+		most    float64
+	}{
+		"steady":              {func(float64) float64 { return 0.2 }, 0, 0},
+		"1 % overload":        {func(at float64) float64 { return 0.1 + at/100 }, 0.59, 0.61},
+		"a stall":             {func(at float64) float64 { return 0.1 + max(0, 2-math.Abs(at-30)) }, 0, 0.01},
+		"a stall at the end":  {func(at float64) float64 { return 0.1 + max(0, at-57) }, 0, 0.01},
+		"periodic":            {func(at float64) float64 { return 0.2 + 0.1*math.Sin(at) }, -0.05, 0.05},
+		"recovers from start": {func(at float64) float64 { return 0.1 + max(0, 3-at) }, -0.01, 0},
+	} {
+		var delays []delay
+		for at := -3.0; at < 60; at += 0.01 {
+			due := time.Duration((at + 3) * second)
+			delays = append(delays, delay{due, time.Duration(c.latency(at) * second)})
+		}
+		got := rise(delays, 3*time.Second, time.Minute).Seconds()
+		require.GreaterOrEqual(t, got, c.least, name)
+		require.LessOrEqual(t, got, c.most, name)
+	}
+	require.Zero(t, rise(nil, 0, time.Minute))
 }
 
 func TestProgress(t *testing.T) {

@@ -1,6 +1,9 @@
 package bench
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -106,9 +109,15 @@ func get(ctx context.Context, url string) (status int, body []byte, err error) {
 	return resp.StatusCode, body, err
 }
 
+// likesOf is the JSON of a post's count in the reader's responses.
+type likesOf struct {
+	PostID uint64 `json:"post_id,string"`
+	Likes  int64  `json:"likes"`
+}
+
 // askReader queries a reader's API at addr for many counts at once.
 func askReader(addr string) ask {
-	return func(ctx context.Context, posts []uint64) (map[uint64]bool, error) {
+	return func(ctx context.Context, posts []uint64) (map[uint64]int64, error) {
 		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
 		if err != nil {
 			return nil, err
@@ -116,21 +125,44 @@ func askReader(addr string) ask {
 		if status != http.StatusOK {
 			return nil, fmt.Errorf("status %d: %s", status, body)
 		}
-		var answer struct {
-			Posts []struct {
-				PostID uint64 `json:"post_id,string"`
-				Likes  int64  `json:"likes"`
-			} `json:"posts"`
-		}
+		var answer struct{ Posts []likesOf }
 		if err := json.Unmarshal(body, &answer); err != nil {
 			return nil, err
 		}
-		seen := map[uint64]bool{}
+		counts := map[uint64]int64{}
 		for _, p := range answer.Posts {
-			if p.Likes == 1 {
-				seen[p.PostID] = true
-			}
+			counts[p.PostID] = p.Likes
 		}
-		return seen, nil
+		return counts, nil
+	}
+}
+
+// watchStream watches the live stream (Server-Sent Events) of a reader at addr.
+func watchStream(addr string) watch {
+	return func(ctx context.Context, posts []uint64, see func(map[uint64]int64)) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/stream?post_ids="+joined(posts), nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		counts := map[uint64]int64{}
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+			if !ok {
+				continue
+			}
+			var p likesOf
+			if err := json.Unmarshal(data, &p); err != nil {
+				return err
+			}
+			counts[p.PostID] = p.Likes
+			see(counts)
+		}
+		return fmt.Errorf("the stream has ended (%s): %w", resp.Status, cmp.Or(lines.Err(), io.EOF))
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,13 +24,14 @@ import (
 )
 
 type settings struct {
-	contenders, shapes, measure   string
-	percents                      []int
-	events, rounds, slower, slow  int
-	seed                          uint64
-	json, markdown, dir, profiles string
-	quick, keep                   bool
-	out                           *os.File
+	contenders, shapes, measure, brokers string
+	percents, rates                      []int
+	events, rounds, slower, slow         int
+	each, probe                          time.Duration
+	seed                                 uint64
+	json, markdown, dir, profiles        string
+	quick, keep, reader                  bool
+	out                                  *os.File
 }
 
 func main() {
@@ -37,9 +39,22 @@ func main() {
 	flag.StringVar(&s.contenders, "contenders", "",
 		"comma-separated: kudos, redis, goka, streams, sql (default: all whose source is present)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "comma-separated workloads to drain")
-	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "comma-separated measurements")
-	flag.Func("percents", "comma-separated percentages of the drain rate to measure latency at (default: 10,50,80)",
-		func(list string) (err error) { s.percents, err = numbers(list); return err })
+	flag.StringVar(&s.measure, "measure", "drain,sustainable,latency,recovery,producer", "comma-separated measurements; "+
+		"sustainable: the highest sustainable rate, and latency at shares of it; latency: at fixed rates on one post")
+	flag.StringVar(&s.brokers, "broker", bench.DefaultBroker, "comma-separated configurations of Kafka to measure with: "+
+		"default, and tuned ("+retryBackoff+"=1)")
+	for name, list := range map[string]*[]int{"percents": &s.percents, "rates": &s.rates} {
+		usage := "comma-separated `numbers`: percentages of the sustainable rate to measure latency at (default: 10,50,80)"
+		if list == &s.rates {
+			usage = "comma-separated `numbers`: events/s on one post to measure latency at (default: 1000,20000,100000)"
+		}
+		flag.Func(name, usage, func(text string) (err error) { *list, err = numbers(text); return err })
+	}
+	flag.Func("seconds", "how long latency is measured at each rate, in `seconds` (default: 20; 2 with -quick); the "+
+		"sustainable rate is held three times as long", seconds(&s.each))
+	flag.Func("probe-seconds", "how long a rate is held in the search for the sustainable one, in `seconds` (default: "+
+		"half of -seconds)", seconds(&s.probe))
+	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
 	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
 		"events for goka and streams, which are an order of magnitude slower (0: as for the others)")
@@ -134,8 +149,13 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
+	p := &bench.Plan{Rounds: s.rounds, Brokers: words(s.brokers), Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
 		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow}}
+	for _, broker := range p.Brokers {
+		if _, ok := brokerProperties[broker]; !ok {
+			return nil, fmt.Errorf("unknown broker %q; must be %s or tuned", broker, bench.DefaultBroker)
+		}
+	}
 	for _, what := range words(s.measure) {
 		switch what {
 		case "drain":
@@ -152,15 +172,18 @@ func (s *settings) plan() (*bench.Plan, error) {
 				}
 				p.Drains = append(p.Drains, bench.Workload{Seed: s.seed, Shape: shape, Events: events})
 			}
-		case "latency":
-			p.Latency = bench.DefaultLatencyPlan(s.seed)
-			if s.quick {
-				p.Latency.Load.Events, p.Latency.Percents = 200_000, []int{50}
-				p.Latency.Warmup, p.Latency.Measure = time.Second, 2*time.Second
-			}
+		case "sustainable":
+			shares, _ := bench.DefaultLatencyPlans(s.seed)
 			if len(s.percents) > 0 {
-				p.Latency.Percents = s.percents
+				shares.Percents = s.percents
 			}
+			p.Latency = append(p.Latency, s.latency(shares))
+		case "latency":
+			_, fixed := bench.DefaultLatencyPlans(s.seed)
+			if len(s.rates) > 0 {
+				fixed.Rates = s.rates
+			}
+			p.Latency = append(p.Latency, s.latency(fixed))
 		case "recovery":
 			p.Recovery = bench.DefaultRecovery(s.seed)
 			if s.quick {
@@ -172,10 +195,36 @@ func (s *settings) plan() (*bench.Plan, error) {
 				p.Producer.HoldEach(time.Second)
 			}
 		default:
-			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, latency, recovery and producer", what)
+			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, sustainable, latency, "+
+				"recovery and producer", what)
 		}
 	}
 	return p, nil
+}
+
+// latency applies the command line to a plan.
+func (s *settings) latency(p *bench.LatencyPlan) *bench.LatencyPlan {
+	p.Reader = s.reader
+	if s.quick {
+		p.Load.Events = 200_000
+		s.each = cmp.Or(s.each, 2*time.Second)
+	}
+	if s.each > 0 {
+		p.HoldEach(s.each)
+	}
+	p.Probe = cmp.Or(s.probe, p.Probe)
+	return p
+}
+
+func seconds(into *time.Duration) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseFloat(text, 64)
+		if err == nil && n < 1 {
+			err = errors.New("must be at least 1")
+		}
+		*into = time.Duration(n * float64(time.Second))
+		return err
+	}
 }
 
 func numbers(list string) (numbers []int, err error) {
