@@ -235,12 +235,7 @@ func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes map[ui
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("reading the counts: %w", err)
 	}
-	liked := 0
-	for _, n := range probes {
-		if n != 0 {
-			liked++
-		}
-	}
+	liked := len(probes)
 	for range stream.Liked() {
 		liked++
 	}

@@ -68,6 +68,7 @@ type LatencyLevel struct {
 	// the count, Live until its live stream did.
 	Reader *Quantiles `json:"reader,omitempty"`
 	Live   *Quantiles `json:"live,omitempty"`
+	RiseMs float64    `json:"rise_ms,omitempty"` // how much the latency in MySQL has grown
 
 	planned float64 // events per second
 }
@@ -126,8 +127,9 @@ type latencyRun struct {
 	*run
 	plan      *LatencyPlan
 	drainRate float64
-	posts     []uint64 // of the probes
-	probes    []int64  // sent so far, by post
+	posts     []uint64         // of the probes
+	probes    map[uint64]int64 // sent so far, by post
+	sent      int64            // events
 }
 
 // measureLatency measures MySQL first, without a reader, as for any other contender. For kudos it then starts a reader,
@@ -137,8 +139,8 @@ func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) 
 	if err != nil {
 		return err
 	}
-	m := &latencyRun{run: r, plan: plan, drainRate: d.EventsPerSecond, posts: probePosts(r.load.Shape.Partitions)}
-	m.probes = make([]int64, len(m.posts))
+	m := &latencyRun{run: r, plan: plan, drainRate: d.EventsPerSecond, posts: probePosts(r.load.Shape.Partitions),
+		probes: map[uint64]int64{}, sent: d.Events}
 	l := &Latency{DrainEventsPerSecond: d.EventsPerSecond}
 	if len(plan.Percents) > 0 {
 		if l.Sustainable, err = m.sustainable(ctx); err != nil {
@@ -152,20 +154,20 @@ func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) 
 	for _, rate := range plan.Rates {
 		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, planned: float64(rate)})
 	}
-	if err := m.inMySQL(ctx, l.Levels); err != nil {
-		return err
+	for i := range l.Levels {
+		at := m.mysql()
+		if err := m.measure(ctx, &l.Levels[i], at); err != nil {
+			return err
+		}
+		l.Levels[i].MySQL = at.Quantiles
 	}
 	if k, ok := r.contender.(*Kudos); ok && plan.Reader {
+		into.Processes = append(into.Processes, "reader")
 		if err := m.inReader(ctx, k, l.Levels); err != nil {
 			return err
 		}
-		into.Processes = append(into.Processes, "reader")
 	}
-	sent := map[uint64]int64{}
-	for i, post := range m.posts {
-		sent[post] = m.probes[i]
-	}
-	if err := checkCounts(ctx, r.servers.db, r.stream, sent); err != nil {
+	if err := checkCounts(ctx, r.servers.db, r.stream, m.probes); err != nil {
 		return err
 	}
 	into.Latency = l
@@ -176,23 +178,25 @@ func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) 
 }
 
 func (m *latencyRun) mysql() *place {
-	return &place{name: "MySQL", watch: every(lookForProbes, askMySQL(m.servers.db))}
+	ask := func(ctx context.Context, posts []uint64) (counts []likesOf, err error) {
+		err = m.servers.db.SelectContext(ctx, &counts,
+			"SELECT post_id, `count` FROM like_count WHERE post_id IN ("+joined(posts)+")")
+		return counts, err
+	}
+	return &place{name: "MySQL", watch: every(lookForProbes, ask)}
 }
 
-func (m *latencyRun) inMySQL(ctx context.Context, levels []LatencyLevel) error {
-	for i := range levels {
-		level := &levels[i]
-		if level.planned >= m.drainRate {
-			level.MySQL.Behind = true
-			continue
+// measure holds a level's rate, unless the contender cannot even drain events as fast.
+func (m *latencyRun) measure(ctx context.Context, level *LatencyLevel, places ...*place) error {
+	if level.MySQL.Behind || level.planned >= m.drainRate {
+		for _, p := range places {
+			p.Behind = true
 		}
-		m.progress("latency in MySQL at " + level.Load())
-		p, err := m.holdAndCount(ctx, level.planned, m.plan.Measure, m.mysql())
-		if err != nil {
-			return fmt.Errorf("at %s: %w", level.Load(), err)
-		}
-		level.EventsPerSecond, level.Events, level.Seconds, level.Used = p.rate, p.events, p.seconds, p.used
-		level.Kafka, level.MySQL = p.kafka, p.at[0]
+		return nil
+	}
+	m.progress(fmt.Sprintf("latency in %s at %s", places[0].name, level.Load()))
+	if err := m.hold(ctx, level, m.plan.Measure, places...); err != nil {
+		return fmt.Errorf("latency in %s at %s: %w", places[0].name, level.Load(), err)
 	}
 	return nil
 }
@@ -204,36 +208,14 @@ func (m *latencyRun) inReader(ctx context.Context, k *Kudos, levels []LatencyLev
 		return err
 	}
 	defer func() { err = errors.Join(err, reader.Terminate(StopTimeout)) }()
-	api := &place{name: "the reader", watch: every(lookForProbes, askReader(addr))}
-	live := &place{name: "the live stream", watch: watchStream(addr)}
 	for i := range levels {
-		level := &levels[i]
-		at := []Quantiles{level.MySQL, level.MySQL}
-		if !level.MySQL.Behind {
-			m.progress("latency in the reader at " + level.Load())
-			p, err := m.holdAndCount(ctx, level.planned, m.plan.Measure, api, live)
-			if err != nil {
-				return fmt.Errorf("at %s, with a reader: %w", level.Load(), err)
-			}
-			at = p.at
+		api := &place{name: "the reader", watch: every(lookForProbes, askReader(addr))}
+		live := &place{name: "the live stream", watch: watchStream(addr)}
+		again := levels[i] // its own figures are those of the first pass
+		if err := m.measure(ctx, &again, api, live); err != nil {
+			return err
 		}
-		level.Reader, level.Live = &at[0], &at[1]
+		levels[i].Reader, levels[i].Live = &api.Quantiles, &live.Quantiles
 	}
 	return nil
-}
-
-// holdAndCount holds a rate and waits until the contender has counted everything.
-func (m *latencyRun) holdAndCount(ctx context.Context, rate float64, d time.Duration, places ...*place) (*pass, error) {
-	p, err := m.hold(ctx, rate, d, places...)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	events := int64(m.stream.Events())
-	for _, n := range m.probes {
-		events += n
-	}
-	_, err = m.process.Counted(ctx, events)
-	return p, err
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
@@ -52,52 +52,39 @@ type openLoop struct {
 	client       *kgo.Client
 	records      records
 	begin        time.Time
-	before       []int64 // likes of each probe post in earlier passes
+	before       map[uint64]int64 // likes of each probe post in earlier passes
 
-	mu     sync.Mutex
-	due    [][]time.Duration // of the probes of each post, since begin
-	acked  []delay           // when Kafka acknowledged a probe
-	behind bool
+	mu    sync.Mutex
+	due   [][]time.Duration // of the probes of each post, since begin
+	acked []delay           // when Kafka acknowledged a probe
 }
 
 // delay is how long after it was due something happened to a probe.
 type delay struct{ due, took time.Duration }
 
-// place is where probes become visible.
+// place is where probes become visible: watch calls see with counts, again and again until ctx ends.
 type place struct {
 	name  string
-	watch watch
+	watch func(ctx context.Context, posts []uint64, see func([]likesOf)) error
 	next  []int // by post: the first probe that is not visible yet
 	seen  []delay
+	Quantiles
 }
 
-// watch calls see with counts of the posts, again and again until ctx ends.
-type watch func(ctx context.Context, posts []uint64, see func(counts map[uint64]int64)) error
-
-// pass is the result of holding a rate.
-type pass struct {
-	rate    float64 // reached
-	events  int
-	seconds float64 // of sending
-	used    map[string]Usage
-	kafka   Quantiles
-	at      []Quantiles // by place
-	rise    time.Duration
-}
-
-// hold sends events at a rate for the warm-up and d, until all probes are visible in all places or one place is behind.
-func (m *latencyRun) hold(ctx context.Context, rate float64, d time.Duration, places ...*place) (_ *pass, err error) {
-	l := &openLoop{latencyRun: m, rate: rate, records: records{partitions: m.load.Shape.Partitions}}
-	l.events = int(rate * (m.plan.Warmup + d).Seconds())
-	l.eventsAProbe = max(leastEventsAProbe, int(rate)/m.plan.Probes)
-	l.before, l.due = append(l.before, m.probes...), make([][]time.Duration, len(m.posts))
+// hold sends events at the level's rate for the warm-up and d, until all probes are visible in all places, or one of
+// them is behind; then it waits until the contender has counted everything.
+func (m *latencyRun) hold(ctx context.Context, level *LatencyLevel, d time.Duration, places ...*place) (err error) {
+	l := &openLoop{latencyRun: m, rate: level.planned, records: records{partitions: m.load.Shape.Partitions}}
+	l.events = int(l.rate * (m.plan.Warmup + d).Seconds())
+	l.eventsAProbe = max(leastEventsAProbe, int(l.rate)/m.plan.Probes)
+	l.before, l.due = maps.Clone(m.probes), make([][]time.Duration, len(m.posts))
 	l.stream.Grow(l.events) // growing while sending would delay events
 	if l.client, err = m.servers.writer(sendLinger, sendBuffer); err != nil {
-		return nil, err
+		return err
 	}
 	defer l.client.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, m.plan.Warmup+d+seenTimeout,
-		errors.New("the last probes were not visible in time"))
+		errors.New("the last probes were not visible and counted in time"))
 	defer cancel()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -106,14 +93,14 @@ func (m *latencyRun) hold(ctx context.Context, rate float64, d time.Duration, pl
 	for _, p := range places {
 		p.next, p.seen = make([]int, len(m.posts)), nil
 		g.Go(func() error {
-			err := p.watch(watched, m.posts, func(counts map[uint64]int64) { l.see(p, counts) })
+			err := p.watch(watched, m.posts, func(counts []likesOf) { l.see(p, counts) })
 			if watching.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("watching probes in %s: %w", p.name, err)
 		})
 	}
-	done, err := l.sendAll(watched, places)
+	behind, err := l.sendAll(watched, level, places)
 	for err == nil && l.oldest(places) >= 0 {
 		select {
 		case <-time.After(lookForProbes):
@@ -123,37 +110,44 @@ func (m *latencyRun) hold(ctx context.Context, rate float64, d time.Duration, pl
 	}
 	stop()
 	if err := cmp.Or(g.Wait(), err); err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range places {
-		done.at = append(done.at, l.quantiles(p.seen))
+		p.Quantiles = between(p.seen, m.plan.Warmup, m.plan.Warmup+d)
+		p.Behind = behind
 	}
-	done.kafka, done.rise = l.quantiles(l.acked), rise(places[0].seen, m.plan.Warmup, d)
-	done.kafka.Behind = false
-	return done, nil
+	level.Kafka = between(l.acked, m.plan.Warmup, m.plan.Warmup+d)
+	level.RiseMs = rise(places[0].seen, m.plan.Warmup, d)
+	m.sent += int64(level.Events)
+	_, err = m.process.Counted(ctx, m.sent)
+	return err
 }
 
-// quantiles summarizes the delays after the warm-up.
-func (l *openLoop) quantiles(delays []delay) Quantiles {
+// between summarizes the delays of probes that were due in a part of the pass.
+func between(delays []delay, from, to time.Duration) Quantiles {
 	var took []time.Duration
 	for _, d := range delays {
-		if d.due >= l.plan.Warmup {
+		if d.due >= from && d.due < to {
 			took = append(took, d.took)
 		}
 	}
-	q := quantiles(took)
-	q.Behind = l.behind
-	return q
+	return quantiles(took)
+}
+
+// rise estimates how much latency grows in a pass of length d, in ms, from the medians of its first and last thirds: an
+// overload makes it grow all the time, a stall does not.
+func rise(delays []delay, from, d time.Duration) float64 {
+	return (between(delays, from+d-d/3, from+d).P50 - between(delays, from, from+d/3).P50) * 3 / 2
 }
 
 // see notes which probes are visible in a place with these counts.
-func (l *openLoop) see(p *place, counts map[uint64]int64) {
+func (l *openLoop) see(p *place, counts []likesOf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.begin)
-	for i, post := range l.posts {
-		likes := counts[post] - l.before[i]
-		for ; p.next[i] < len(l.due[i]) && int64(p.next[i]) < likes; p.next[i]++ {
+	for _, c := range counts {
+		i := slices.Index(l.posts, c.PostID)
+		for ; p.next[i] < len(l.due[i]) && l.before[c.PostID]+int64(p.next[i]) < c.Likes; p.next[i]++ {
 			due := l.due[i][p.next[i]]
 			p.seen = append(p.seen, delay{due, now - due})
 		}
@@ -165,11 +159,10 @@ func (l *openLoop) oldest(places []*place) (age time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	age = -1
-	now := time.Since(l.begin)
 	for _, p := range places {
 		for i, due := range l.due {
 			if p.next[i] < len(due) {
-				age = max(age, now-due[p.next[i]])
+				age = max(age, time.Since(l.begin)-due[p.next[i]])
 			}
 		}
 	}
@@ -177,70 +170,67 @@ func (l *openLoop) oldest(places []*place) (age time.Duration) {
 }
 
 // sendAll sends events as they become due, until all are sent or a place is behind, and measures the processes.
-func (l *openLoop) sendAll(ctx context.Context, places []*place) (*pass, error) {
+func (l *openLoop) sendAll(ctx context.Context, level *LatencyLevel, places []*place) (behind bool, err error) {
 	processes := map[string]int{SenderProcess: os.Getpid()}
 	maps.Copy(processes, l.servers.Processes)
 	meter, err := startMeter(l.process.PID(), processes)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	ctx, fail := context.WithCancelCause(ctx) // with the first failure as cause
 	defer fail(nil)
 	tick := time.NewTicker(sendEvery)
 	defer tick.Stop()
-	begin, done := time.Now(), &pass{}
-	offset := begin.Sub(l.begin)
-	for done.events < l.events && !l.behind {
-		due := min(l.events, int(time.Since(begin).Seconds()*l.rate)+1)
-		for ; done.events < due; done.events++ {
-			planned := time.Duration(float64(done.events) / l.rate * float64(time.Second))
-			if err := l.sendOne(ctx, done.events, offset+planned, fail); err != nil {
-				return nil, err
+	begin, sent := time.Since(l.begin), 0
+	for sent < l.events && !behind {
+		due := min(l.events, int((time.Since(l.begin)-begin).Seconds()*l.rate)+1)
+		for ; sent < due; sent++ {
+			planned := time.Duration(float64(sent) / l.rate * float64(time.Second))
+			if err := l.sendOne(ctx, sent, begin+planned, fail); err != nil {
+				return false, err
 			}
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
-		l.behind = l.oldest(places) > giveUpAfter
+		behind = l.oldest(places) > giveUpAfter
 	}
-	done.seconds = time.Since(begin).Seconds()
-	done.rate = float64(done.events) / done.seconds
-	if done.used, err = meter.read(); err != nil {
-		return nil, err
+	level.Events, level.Seconds = sent, (time.Since(l.begin) - begin).Seconds()
+	level.EventsPerSecond = float64(sent) / level.Seconds
+	if level.Used, err = meter.read(); err != nil {
+		return false, err
 	}
 	_ = l.client.Flush(ctx) // fails if ctx ends
-	return done, context.Cause(ctx)
+	return behind, context.Cause(ctx)
 }
 
 // sendOne sends the nth event: the next of the stream, or a probe.
 func (l *openLoop) sendOne(ctx context.Context, n int, due time.Duration, fail func(error)) (err error) {
 	var e schema.Event
-	acknowledged := func(_ *kgo.Record, err error) {
-		if err != nil {
-			fail(fmt.Errorf("sending to %s: %w", schema.TopicLikes, err))
-		}
-	}
-	if n%l.eventsAProbe == 0 {
+	probe := n%l.eventsAProbe == 0
+	if probe {
 		i := n / l.eventsAProbe % len(l.posts)
-		l.probes[i]++
-		e = schema.Event{PostID: l.posts[i], UserID: uint64(l.probes[i]), Action: schema.Like, Region: regions[0]}
+		post := l.posts[i]
+		l.probes[post]++
+		e = schema.Event{PostID: post, UserID: uint64(l.probes[post]), Action: schema.Like, Region: regions[0]}
 		l.mu.Lock()
 		l.due[i] = append(l.due[i], due)
 		l.mu.Unlock()
-		failed := acknowledged
-		acknowledged = func(r *kgo.Record, err error) {
-			failed(r, err)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.acked = append(l.acked, delay{due, time.Since(l.begin) - due})
-		}
 	} else if e, err = l.stream.Next(); err != nil {
 		return err
 	}
 	e.TimeMs = l.begin.Add(due).UnixMilli()
-	l.client.Produce(ctx, l.records.of(&e), acknowledged)
+	l.client.Produce(ctx, l.records.of(&e), func(_ *kgo.Record, err error) {
+		if err != nil {
+			fail(fmt.Errorf("sending to %s: %w", schema.TopicLikes, err))
+		} else if probe {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.acked = append(l.acked, delay{due, time.Since(l.begin) - due})
+		}
+	})
 	return nil
 }
 
@@ -249,12 +239,16 @@ const (
 	askTimeout    = 30 * time.Second     // bounds one query; after it the query is repeated, and its time counts
 )
 
-// ask returns the counts of posts; a missing one is 0.
-type ask func(ctx context.Context, posts []uint64) (counts map[uint64]int64, err error)
+// likesOf is a post's count, as the reader and MySQL return it.
+type likesOf struct {
+	PostID uint64 `json:"post_id,string" db:"post_id"`
+	Likes  int64  `json:"likes" db:"count"`
+}
 
-// every watches a place by querying it again and again.
-func every(pause time.Duration, ask ask) watch {
-	return func(ctx context.Context, posts []uint64, see func(map[uint64]int64)) error {
+// every watches a place by querying the counts of posts again and again.
+func every(pause time.Duration, ask func(ctx context.Context, posts []uint64) ([]likesOf, error),
+) func(context.Context, []uint64, func([]likesOf)) error {
+	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
 		tick := time.NewTicker(pause)
 		defer tick.Stop()
 		for {
@@ -264,35 +258,13 @@ func every(pause time.Duration, ask ask) watch {
 			if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 				return err
 			}
-			if err == nil {
-				see(counts)
-			}
+			see(counts)
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-	}
-}
-
-func askMySQL(db *sqlx.DB) ask {
-	return func(ctx context.Context, posts []uint64) (map[uint64]int64, error) {
-		rows, err := db.QueryContext(ctx, "SELECT post_id, `count` FROM like_count WHERE post_id IN ("+joined(posts)+")")
-		if err != nil {
-			return nil, err
-		}
-		defer rows.Close()
-		counts := map[uint64]int64{}
-		for rows.Next() {
-			var post uint64
-			var likes int64
-			if err := rows.Scan(&post, &likes); err != nil {
-				return nil, err
-			}
-			counts[post] = likes
-		}
-		return counts, rows.Err()
 	}
 }
 

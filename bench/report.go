@@ -96,56 +96,53 @@ func (r *Run) String() string {
 // WriteText writes the figures of one contender as a table for a terminal.
 func (r *Report) WriteText(w io.Writer, contender string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(what string, figure Stat, unit string) {
-		if figure.Rounds > 0 {
-			fmt.Fprintf(t, "  %s\t%s %s\n", what, figure.With(""), unit)
-		}
-	}
 	for _, load := range r.Drained() {
-		fmt.Fprintf(t, "DRAIN\t%s\n", load.Describe())
-		for _, f := range []Figure[*Drain]{
-			{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
-			{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
-			{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
-			{"rows written to MySQL", "per event", (*Drain).RowsPerEvent},
-			{"state on disk, compacted", "bytes per pair", (*Drain).BytesPerPair},
-		} {
-			line(f.Name, r.Drains(load.Shape.Name, contender, f.Of), f.Unit)
-		}
+		section(t, "DRAIN\t"+load.Describe(), drainFigures, func(of func(*Drain) float64) Stat {
+			return r.Drains(load.Shape.Name, contender, of)
+		})
 	}
-	for i, f := range SustainableFigures {
-		figure := r.Sustained(contender, f.Of)
-		if i == 0 && figure.Rounds > 0 {
-			fmt.Fprintf(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise; to within 9 %%\n")
-		}
-		line(f.Name, figure, f.Unit)
-	}
+	section(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise; to within 9 %", SustainableFigures,
+		func(of func(*Latency) float64) Stat { return r.Sustained(contender, of) })
 	for _, load := range r.LatencyLoads() {
-		fmt.Fprintf(t, "LATENCY\t%s\n", load)
-		for _, f := range LatencyFigures {
-			line(f.Name, r.Latencies(contender, load, f.Of), f.Unit)
-		}
+		section(t, "LATENCY\t"+load, LatencyFigures, func(of func(*LatencyLevel) float64) Stat {
+			return r.Latencies(contender, load, of)
+		})
 	}
-	for i, f := range RecoveryFigures {
-		figure := r.Recoveries(f.Of)
-		if i == 0 && figure.Rounds > 0 {
-			fmt.Fprintf(t, "RECOVERY\twithout local state\n")
-		}
-		line(f.Name, figure, f.Unit)
-	}
+	section(t, "RECOVERY\twithout local state", RecoveryFigures, r.Recoveries)
 	if accepted, first := r.Accepted(); first != nil {
 		shape := accepted.Shape
-		fmt.Fprintf(t, "ACCEPTING\t%s posts, %s\n", Number(float64(shape.Posts)), shape.InPartitions())
+		title := fmt.Sprintf("ACCEPTING\t%s posts, %s", Number(float64(shape.Posts)), shape.InPartitions())
 		for i, e := range first.Endpoints() {
-			for _, f := range AcceptingFigures {
-				line(RequestsOf(e)+", "+f.Name, r.Accepting(i, f.Of), f.Unit)
-			}
+			section(t, title+", "+RequestsOf(e), AcceptingFigures, func(of func(*producer.Endpoint) float64) Stat {
+				return r.Accepting(i, of)
+			})
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
 	}
 	return nil
+}
+
+// section writes the figures that have a value, after a title.
+func section[T any](w io.Writer, title string, figures []Figure[T], stat func(of func(T) float64) Stat) {
+	for _, f := range figures {
+		if s := stat(f.Of); s.Rounds > 0 {
+			if title != "" {
+				fmt.Fprintln(w, title)
+			}
+			title = ""
+			fmt.Fprintf(w, "  %s\t%s %s\n", f.Name, s.With(""), f.Unit)
+		}
+	}
+}
+
+var drainFigures = []Figure[*Drain]{
+	{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
+	{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
+	{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
+	{"rows written to MySQL", "per event", (*Drain).RowsPerEvent},
+	{"state on disk, compacted", "bytes per pair", (*Drain).BytesPerPair},
 }
 
 // Describe describes a workload in words.

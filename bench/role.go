@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -109,37 +108,24 @@ func get(ctx context.Context, url string) (status int, body []byte, err error) {
 	return resp.StatusCode, body, err
 }
 
-// likesOf is the JSON of a post's count in the reader's responses.
-type likesOf struct {
-	PostID uint64 `json:"post_id,string"`
-	Likes  int64  `json:"likes"`
-}
-
 // askReader queries a reader's API at addr for many counts at once.
-func askReader(addr string) ask {
-	return func(ctx context.Context, posts []uint64) (map[uint64]int64, error) {
+func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
+	return func(ctx context.Context, posts []uint64) ([]likesOf, error) {
 		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
-		if err != nil {
-			return nil, err
-		}
-		if status != http.StatusOK {
-			return nil, fmt.Errorf("status %d: %s", status, body)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", status, body)
 		}
 		var answer struct{ Posts []likesOf }
-		if err := json.Unmarshal(body, &answer); err != nil {
-			return nil, err
+		if err == nil {
+			err = json.Unmarshal(body, &answer)
 		}
-		counts := map[uint64]int64{}
-		for _, p := range answer.Posts {
-			counts[p.PostID] = p.Likes
-		}
-		return counts, nil
+		return answer.Posts, err
 	}
 }
 
 // watchStream watches the live stream (Server-Sent Events) of a reader at addr.
-func watchStream(addr string) watch {
-	return func(ctx context.Context, posts []uint64, see func(map[uint64]int64)) error {
+func watchStream(addr string) func(context.Context, []uint64, func([]likesOf)) error {
+	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/stream?post_ids="+joined(posts), nil)
 		if err != nil {
 			return err
@@ -149,20 +135,15 @@ func watchStream(addr string) watch {
 			return err
 		}
 		defer resp.Body.Close()
-		counts := map[uint64]int64{}
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-			if !ok {
-				continue
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				var count likesOf
+				if err := json.Unmarshal(data, &count); err != nil {
+					return err
+				}
+				see([]likesOf{count})
 			}
-			var p likesOf
-			if err := json.Unmarshal(data, &p); err != nil {
-				return err
-			}
-			counts[p.PostID] = p.Likes
-			see(counts)
 		}
-		return fmt.Errorf("the stream has ended (%s): %w", resp.Status, cmp.Or(lines.Err(), io.EOF))
+		return fmt.Errorf("the stream has ended: %s", resp.Status)
 	}
 }
