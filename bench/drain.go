@@ -33,7 +33,7 @@ type Drain struct {
 const ContenderProcess, SenderProcess = "contender", "sender"
 
 const (
-	startTimeout = 2 * time.Minute
+	startTimeout = 10 * time.Minute // a reader reads the whole state
 	checkTimeout = 5 * time.Minute
 )
 

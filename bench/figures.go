@@ -130,34 +130,28 @@ func (d *Drain) BytesPerPair() float64 {
 	return float64(d.State.Bytes) / float64(d.State.Pairs)
 }
 
-// levels are the levels of a latency run. Percentages of the drain rate, in earlier reports, are left out.
-func (r *Run) levels() []LatencyLevel {
-	if r.Latency == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.Latency.Levels), func(l LatencyLevel) bool {
-		return l.Percent > 0 && r.Latency.Sustainable == nil
-	})
-}
-
 // Latencies summarizes a figure of a contender's latency at a load, which LatencyLevel.Load names.
 func (r *Report) Latencies(contender, load string, figure func(*LatencyLevel) float64) Stat {
 	return over(r, func(run *Run) *LatencyLevel {
-		levels := run.levels()
-		i := slices.IndexFunc(levels, func(l LatencyLevel) bool { return l.Load() == load })
-		if i < 0 || run.Label() != contender {
-			return nil
+		if run.Latency != nil && run.Label() == contender {
+			for i := range run.Latency.Levels {
+				if level := &run.Latency.Levels[i]; level.Load() == load {
+					return level
+				}
+			}
 		}
-		return &levels[i]
+		return nil
 	}, figure)
 }
 
 // LatencyLoads returns the loads at which latency was measured, in the order of the runs.
 func (r *Report) LatencyLoads() (loads []string) {
 	for _, run := range r.Runs {
-		for _, level := range run.levels() {
-			if !slices.Contains(loads, level.Load()) {
-				loads = append(loads, level.Load())
+		if run.Latency != nil {
+			for _, level := range run.Latency.Levels {
+				if load := level.Load(); load != "" && !slices.Contains(loads, load) {
+					loads = append(loads, load)
+				}
 			}
 		}
 	}
@@ -184,16 +178,6 @@ var SustainableFigures = []Figure[*Latency]{
 	{"visible in MySQL at that rate, p99", "ms", func(l *Latency) float64 {
 		return l.Sustainable.Steps[len(l.Sustainable.Steps)-1].MySQL.P99
 	}},
-}
-
-// LoadAverages summarizes the machine's load average at the beginning of the runs.
-func (r *Report) LoadAverages() Stat {
-	return over(r, func(run *Run) *Run { return run }, func(run *Run) float64 {
-		if len(run.Processes) == 0 {
-			return none
-		}
-		return run.LoadAverage
-	})
 }
 
 // Figure is a figure of a result, with the name and unit that tables show.

@@ -37,10 +37,10 @@ func DefaultLatencyPlans(seed uint64) (shares, fixed *LatencyPlan) {
 	return shares, fixed
 }
 
-// HoldEach sets how long latency is measured at each rate. Half as long is for a rate in the search for the sustainable
-// rate, three times as long for confirming that one.
+// HoldEach sets how long latency is measured at each rate. The sustainable rate is held three times as long; a rate in
+// the search for it not for long, since all events stay in the contender's state.
 func (p *LatencyPlan) HoldEach(d time.Duration) {
-	p.Warmup, p.Measure, p.Probe, p.Confirm = min(d/4, 3*time.Second), d, d/2, 3*d
+	p.Warmup, p.Measure, p.Probe, p.Confirm = min(d/4, 3*time.Second), d, min(d, 5*time.Second), 3*d
 }
 
 // Latency is the time from publishing an event until its count is visible.
@@ -50,12 +50,12 @@ type Latency struct {
 	Levels               []LatencyLevel `json:"levels"`
 }
 
-// LatencyLevel is the latency at one rate: a fixed one, or a percentage of the sustainable rate. (In earlier reports,
-// which have no sustainable rate, of the drain rate.)
+// LatencyLevel is the latency at one rate. In earlier reports it has neither Rate nor Percent, but a share of the drain
+// rate; these are not shown.
 type LatencyLevel struct {
-	Rate            int     `json:"rate,omitempty"`
-	Percent         int     `json:"percent,omitempty"`
-	EventsPerSecond float64 `json:"events_per_second"` // reached
+	Rate            int     `json:"rate,omitempty"`                   // a fixed one
+	Percent         int     `json:"percent_of_sustainable,omitempty"` // or a share
+	EventsPerSecond float64 `json:"events_per_second"`                // reached
 	Events          int     `json:"events"`
 	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
@@ -73,12 +73,15 @@ type LatencyLevel struct {
 	planned float64 // events per second
 }
 
-// Load names the rate as tables do.
+// Load names the rate as tables do; it is empty for a share of the drain rate.
 func (l *LatencyLevel) Load() string {
-	if l.Rate > 0 {
+	switch {
+	case l.Rate > 0:
 		return Number(float64(l.Rate)) + "/s"
+	case l.Percent > 0:
+		return fmt.Sprintf("%d %%", l.Percent)
 	}
-	return fmt.Sprintf("%d %%", l.Percent)
+	return ""
 }
 
 // Quantiles of latencies, in milliseconds.
@@ -108,12 +111,10 @@ func (q *Quantiles) short() string {
 func (l *Latency) String() string {
 	var levels []string
 	if s := l.Sustainable; s != nil {
-		levels = append(levels, fmt.Sprintf("%.0f events/s sustainable (%.0f drained)", s.EventsPerSecond,
-			l.DrainEventsPerSecond))
+		levels = append(levels, fmt.Sprintf("%.0f events/s sustainable", s.EventsPerSecond))
 	}
 	for _, level := range l.Levels {
-		text := fmt.Sprintf("%s (%.0f events/s): in Kafka %s, in MySQL %s", level.Load(), level.EventsPerSecond,
-			level.Kafka.short(), level.MySQL.short())
+		text := level.Load() + ": in Kafka " + level.Kafka.short() + ", in MySQL " + level.MySQL.short()
 		if level.Reader != nil {
 			text += ", in the reader " + level.Reader.short() + ", in the live stream " + level.Live.short()
 		}

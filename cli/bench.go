@@ -116,7 +116,7 @@ func addBenchFlags(cmd *cobra.Command) *benchFlags {
 	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000,
 		"events whose state is recovered; ten events make nine reactions")
 	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate; the "+
-		"sustainable one is held three times as long, others in the search half as long")
+		"sustainable one is held three times as long, others in the search for 5 s at most")
 	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second,
 		"how long the producer runs at each rate that is tried; at half of the highest, three times as long")
 	f.IntVar(&b.rounds, "rounds", 1, "how many times everything is measured; figures are medians")

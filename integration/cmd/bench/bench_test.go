@@ -288,18 +288,16 @@ func TestPlanOfLatency(t *testing.T) {
 	shares, fixed := bench.DefaultLatencyPlans(0)
 	require.Equal(t, []*bench.LatencyPlan{shares, fixed}, plan.Latency)
 	require.Equal(t, []string{"default", "tuned"}, plan.Brokers)
-	s = settings{measure: "latency", rounds: 1, out: os.Stdout, rates: []int{5}, brokers: "tuned"}
-	require.NoError(t, seconds(&s.each)("10"))
+	s = settings{measure: "latency", rounds: 1, out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10, probe: 7}
 	plan, err = s.plan()
 	require.NoError(t, err)
 	require.Len(t, plan.Latency, 1)
 	only := plan.Latency[0]
 	require.Equal(t, []int{5}, only.Rates)
 	require.Equal(t, 10*time.Second, only.Measure)
-	require.Equal(t, 5*time.Second, only.Probe)
+	require.Equal(t, 7*time.Second, only.Probe)
 	require.Equal(t, 30*time.Second, only.Confirm)
 	require.False(t, only.Reader)
-	require.Error(t, seconds(&s.each)("0.5"))
 	s.brokers = "fast"
 	_, err = s.plan()
 	require.EqualError(t, err, `unknown broker "fast"; must be default or tuned`)

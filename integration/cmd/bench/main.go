@@ -27,7 +27,7 @@ type settings struct {
 	contenders, shapes, measure, brokers string
 	percents, rates                      []int
 	events, rounds, slower, slow         int
-	each, probe                          time.Duration
+	seconds, probe                       int
 	seed                                 uint64
 	json, markdown, dir, profiles        string
 	quick, keep, reader                  bool
@@ -43,17 +43,14 @@ func main() {
 		"sustainable: the highest sustainable rate, and latency at shares of it; latency: at fixed rates on one post")
 	flag.StringVar(&s.brokers, "broker", bench.DefaultBroker, "comma-separated configurations of Kafka to measure with: "+
 		"default, and tuned ("+retryBackoff+"=1)")
-	for name, list := range map[string]*[]int{"percents": &s.percents, "rates": &s.rates} {
-		usage := "comma-separated `numbers`: percentages of the sustainable rate to measure latency at (default: 10,50,80)"
-		if list == &s.rates {
-			usage = "comma-separated `numbers`: events/s on one post to measure latency at (default: 1000,20000,100000)"
-		}
-		flag.Func(name, usage, func(text string) (err error) { *list, err = numbers(text); return err })
-	}
-	flag.Func("seconds", "how long latency is measured at each rate, in `seconds` (default: 20; 2 with -quick); the "+
-		"sustainable rate is held three times as long", seconds(&s.each))
-	flag.Func("probe-seconds", "how long a rate is held in the search for the sustainable one, in `seconds` (default: "+
-		"half of -seconds)", seconds(&s.probe))
+	flag.Func("percents", "comma-separated percentages of the sustainable rate to measure latency at (default: 10,50,80)",
+		func(list string) (err error) { s.percents, err = numbers(list); return err })
+	flag.Func("rates", "comma-separated events/s on one post to measure latency at (default: 1000,20000,100000)",
+		func(list string) (err error) { s.rates, err = numbers(list); return err })
+	flag.IntVar(&s.seconds, "seconds", 0, "how long latency is measured at each rate, in seconds (default: 20; 2 with "+
+		"-quick); the sustainable rate is held three times as long")
+	flag.IntVar(&s.probe, "probe-seconds", 0, "how long a rate is held in the search for the sustainable one, in seconds "+
+		"(default: as -seconds, but 5 at most)")
 	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
 	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
@@ -207,24 +204,15 @@ func (s *settings) latency(p *bench.LatencyPlan) *bench.LatencyPlan {
 	p.Reader = s.reader
 	if s.quick {
 		p.Load.Events = 200_000
-		s.each = cmp.Or(s.each, 2*time.Second)
+		s.seconds = cmp.Or(s.seconds, 2)
 	}
-	if s.each > 0 {
-		p.HoldEach(s.each)
+	if s.seconds > 0 {
+		p.HoldEach(time.Duration(s.seconds) * time.Second)
 	}
-	p.Probe = cmp.Or(s.probe, p.Probe)
+	if s.probe > 0 {
+		p.Probe = time.Duration(s.probe) * time.Second
+	}
 	return p
-}
-
-func seconds(into *time.Duration) func(string) error {
-	return func(text string) error {
-		n, err := strconv.ParseFloat(text, 64)
-		if err == nil && n < 1 {
-			err = errors.New("must be at least 1")
-		}
-		*into = time.Duration(n * float64(time.Second))
-		return err
-	}
 }
 
 func numbers(list string) (numbers []int, err error) {

@@ -183,22 +183,22 @@ func (p page) LatencyRows() (table [][]string) {
 	return table
 }
 
-// Processes are what ran on the machine in the runs of each contender.
-func (p page) Processes() (table [][]string) {
-	for _, name := range p.Order() {
-		all := map[string]bool{}
-		for _, run := range p.Runs {
-			if run.Label() == name {
-				for _, process := range run.Processes {
-					all[process] = true
-				}
-			}
+// Processes says what ran on the machine. Earlier reports do not know.
+func (p page) Processes() string {
+	all, loads := map[string]bool{}, []float64(nil)
+	for _, run := range p.Runs {
+		for _, process := range run.Processes {
+			all[process] = true
 		}
-		if len(all) > 0 {
-			table = append(table, []string{name, strings.Join(slices.Sorted(maps.Keys(all)), ", ")})
+		if len(run.Processes) > 0 {
+			loads = append(loads, run.LoadAverage)
 		}
 	}
-	return table
+	if len(all) == 0 {
+		return ":"
+	}
+	return fmt.Sprintf(" (%s), load average at the start of a run: %s.", strings.Join(slices.Sorted(maps.Keys(all)), ", "),
+		bench.StatOf(loads).With(""))
 }
 
 // RecoveryRows are the rows of kudos' recovery.
