@@ -195,7 +195,7 @@ var LatencyFigures = slices.Concat(
 	quantileFigures("MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }),
 	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // may be nil
 	quantileFigures("the live stream", func(l *LatencyLevel) *Quantiles { return l.Live }),
-	[]Figure[*LatencyLevel]{cpuShare("CPU of the processor", ContenderProcess), cpuShare("CPU of the sender", SenderProcess)},
+	[]Figure[*LatencyLevel]{cpuShare("processor", ContenderProcess), cpuShare("sender", SenderProcess)},
 )
 
 func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*LatencyLevel] {
@@ -219,7 +219,7 @@ func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*
 
 // cpuShare is the share of a core that a process used while events were sent, without a reader.
 func cpuShare(name, process string) Figure[*LatencyLevel] {
-	return Figure[*LatencyLevel]{name, "% of a core", func(l *LatencyLevel) float64 {
+	return Figure[*LatencyLevel]{"CPU of the " + name, "% of a core", func(l *LatencyLevel) float64 {
 		if used, ok := l.Used[process]; ok {
 			return used.CPUSeconds / l.Seconds * 100
 		}

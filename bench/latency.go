@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ type LatencyPlan struct {
 	Load     Workload
 	Rates    []int // events per second
 	Percents []int // of the sustainable rate, which is measured before; without percentages it is not
-	// Warmup, not measured, and Measure are how long each rate is held. In the search for the sustainable rate, Probe is
-	// how long each rate is held, and Confirm how long the highest one.
+	// Warmup, not measured, and Measure are how long each rate is held. In the search for the sustainable rate, Probe
+	// is how long each rate is held, and Confirm how long the highest one.
 	Warmup, Measure, Probe, Confirm time.Duration
 	Probes                          int  // the highest number of probes per second, and at most one event in ten
 	Reader                          bool // repeat with a reader running, if the contender is kudos
@@ -100,27 +101,20 @@ func quantiles(took []time.Duration) Quantiles {
 	return q
 }
 
-func (q *Quantiles) short() string {
-	if q.Behind {
-		return "behind"
-	}
-	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", q.P50, q.P99)
-}
-
 // String returns a one-line summary.
 func (l *Latency) String() string {
-	var levels []string
-	if s := l.Sustainable; s != nil {
-		levels = append(levels, fmt.Sprintf("%.0f events/s sustainable", s.EventsPerSecond))
+	var text []string
+	if l.Sustainable != nil {
+		text = append(text, Number(l.Sustainable.EventsPerSecond)+" events/s sustainable")
 	}
-	for _, level := range l.Levels {
-		text := level.Load() + ": in Kafka " + level.Kafka.short() + ", in MySQL " + level.MySQL.short()
-		if level.Reader != nil {
-			text += ", in the reader " + level.Reader.short() + ", in the live stream " + level.Live.short()
+	for i := range l.Levels {
+		for _, f := range LatencyFigures {
+			if v := f.Of(&l.Levels[i]); !math.IsNaN(v) {
+				text = append(text, fmt.Sprintf("at %s %s %s %s", l.Levels[i].Load(), f.Name, Number(v), f.Unit))
+			}
 		}
-		levels = append(levels, text)
 	}
-	return strings.Join(levels, "; ")
+	return strings.Join(text, "; ")
 }
 
 // latencyRun is the state that the passes of a run share.

@@ -26,11 +26,13 @@ const (
 	sendBuffer        = 1 << 21              // events buffered before sending blocks; blocked time counts as latency
 	giveUpAfter       = 5 * time.Second      // a contender with an older probe to count is behind: the pass ends
 	seenTimeout       = 2 * time.Minute      // bounds the wait for the last probes
+	streamPosts       = 100                  // in a live stream, at most
 	leastEventsAProbe = 10                   // probes are at most one in this many events
 )
 
-// probePosts returns a post for each partition. Probes are likes of these posts, in turn, each by another user. Events
-// of a partition stay in order, so a probe is visible when its post has at least as many likes as were sent until it.
+// probePosts returns a post for each partition, up to what a live stream may have. Probes are likes of these posts, in
+// turn, each by another user. Events of a partition stay in order, so a probe is visible when its post has at least as
+// many likes as were sent until it.
 func probePosts(partitions int32) []uint64 {
 	posts := make([]uint64, partitions)
 	for post, missing := uint64(firstProbe), partitions; missing > 0; post++ {
@@ -39,7 +41,7 @@ func probePosts(partitions int32) []uint64 {
 			missing--
 		}
 	}
-	return posts
+	return posts[:min(partitions, streamPosts)]
 }
 
 // openLoop sends events at a fixed rate, regardless of their completion: a sender that waits for answers sends less

@@ -16,7 +16,7 @@ type Plan struct {
 	Site       Site
 	Contenders []Contender
 	Rounds     int // how often everything is measured; contenders take turns, each round starting with another
-	// Brokers are names of broker configurations that the site knows. Everything is measured with each; empty: the default.
+	// Brokers are broker configurations that the site knows, by name; none: the default. Each is measured.
 	Brokers []string
 	// Drains are the workloads to drain. EventsOf, by contender name, limits the number of events for that contender.
 	Drains   []Workload

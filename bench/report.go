@@ -35,7 +35,7 @@ type Run struct {
 	Commit    string `json:"commit,omitempty"` // if it differs from the report's
 	Contender string `json:"contender"`
 	Broker    string `json:"broker,omitempty"` // its configuration; empty: the default
-	// Processes are what else ran on the machine, and LoadAverage its load when the run began. Earlier reports lack both.
+	// Processes are what ran on the machine, LoadAverage is its load at the start. Earlier reports lack both.
 	Processes   []string `json:"processes,omitempty"`
 	LoadAverage float64  `json:"load_average,omitempty"`
 

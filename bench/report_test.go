@@ -41,7 +41,8 @@ func TestText(t *testing.T) {
 	for round := range 3 {
 		rate := 12_000 + 100*float64(round)
 		level := LatencyLevel{Percent: 50, Kafka: Quantiles{Probes: 9, P50: 1.5}, MySQL: Quantiles{Behind: true},
-			Reader: &Quantiles{Probes: 9, P99: rate}, Seconds: 2, Used: map[string]Usage{SenderProcess: {CPUSeconds: 0.2}}}
+			Reader: &Quantiles{Probes: 9, P99: rate}, Seconds: 2,
+			Used: map[string]Usage{SenderProcess: {CPUSeconds: 0.2}}}
 		for _, run := range []Run{
 			{Latency: &Latency{Levels: []LatencyLevel{level}, DrainEventsPerSecond: 2 * rate,
 				Sustainable: &Sustainable{EventsPerSecond: rate, Steps: make([]LatencyLevel, 1)}}},
@@ -121,7 +122,8 @@ func TestProbesAreSeenInOrder(t *testing.T) {
 	for partition, post := range posts {
 		require.EqualValues(t, partition, schema.PartitionFor(post, 4))
 	}
-	l := &openLoop{latencyRun: &latencyRun{posts: posts[:2]}, before: map[uint64]int64{posts[0]: 10}, begin: time.Now().Add(-time.Minute)}
+	l := &openLoop{latencyRun: &latencyRun{posts: posts[:2]}, before: map[uint64]int64{posts[0]: 10},
+		begin: time.Now().Add(-time.Minute)}
 	l.due = [][]time.Duration{{time.Second, 2 * time.Second}, {3 * time.Second}}
 	p := &place{next: make([]int, 2)}
 	see := func(first, second int64) { l.see(p, []likesOf{{posts[1], second}, {posts[0], first}}) }

@@ -126,7 +126,8 @@ func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
 // watchStream watches the live stream (Server-Sent Events) of a reader at addr.
 func watchStream(addr string) func(context.Context, []uint64, func([]likesOf)) error {
 	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/stream?post_ids="+joined(posts), nil)
+		url := "http://" + addr + "/v1/stream?post_ids=" + joined(posts)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A rate is sustained if a contender is not behind, p99 from publishing to MySQL is at most sustainedP99, and latency
-	// does not rise by more than sustainedRise: a queue that grows is no constant rate, however short it still is.
+	// A rate is sustained if a contender is not behind, p99 from publishing to MySQL is at most sustainedP99, and
+	// latency does not rise by more than sustainedRise: a queue that grows shows overload, however short it still is.
 	sustainedP99  = 1000.0 // ms
 	sustainedRise = 100.0  // ms
 	leastRate     = 100    // in events per second: a slower contender is aborted
@@ -27,7 +27,7 @@ type Sustainable struct {
 	Steps           []LatencyLevel `json:"steps"`      // all rates tried, in order; the last one is sustained
 }
 
-// sustainable searches the highest sustainable rate with short passes, then holds it for long, and lower ones if needed.
+// sustainable searches the highest sustainable rate with short passes, then holds it for long, or lower ones.
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution}
 	rate, err := producer.Highest(m.drainRate/2, leastRate, m.drainRate, func(rate float64) (bool, error) {

@@ -15,9 +15,9 @@ import (
 )
 
 // BenchmarkTransactions measures the transactions of one partition's fold, one after another, with as many brokers as
-// replicas, and with the broker's default for how long it waits for the previous transaction (20 ms) or 1 ms. Records go
-// to the state table and to like-updates, half each. Latency is from the beginning of a transaction until a consumer has
-// its last record. Run it with -benchtime 1000x.
+// replicas, and with the broker's default for how long it waits for the previous transaction (20 ms) or 1 ms. Half of
+// the records go to the state table, half to like-updates. Latency is from the beginning of a transaction until a
+// consumer has its last record. Run it with -benchtime 1000x.
 func BenchmarkTransactions(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		for _, backoff := range []string{"20", "1"} {

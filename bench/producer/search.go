@@ -34,7 +34,8 @@ func (s *search) run(ctx context.Context) error {
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
 		return err
 	}
-	low, err := Highest(s.options.StartRate, minRate, maxRate, func(rate float64) (bool, error) { return s.try(ctx, rate) })
+	try := func(rate float64) (bool, error) { return s.try(ctx, rate) }
+	low, err := Highest(s.options.StartRate, minRate, maxRate, try)
 	if err == nil && low == 0 {
 		err = s.noCapacity()
 	}

@@ -288,7 +288,7 @@ func TestPlanOfLatency(t *testing.T) {
 	shares, fixed := bench.DefaultLatencyPlans(0)
 	require.Equal(t, []*bench.LatencyPlan{shares, fixed}, plan.Latency)
 	require.Equal(t, []string{"default", "tuned"}, plan.Brokers)
-	s = settings{measure: "latency", rounds: 1, out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10, probe: 7}
+	s = settings{measure: "latency", out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10, probe: 7}
 	plan, err = s.plan()
 	require.NoError(t, err)
 	require.Len(t, plan.Latency, 1)

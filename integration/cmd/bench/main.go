@@ -39,18 +39,19 @@ func main() {
 	flag.StringVar(&s.contenders, "contenders", "",
 		"comma-separated: kudos, redis, goka, streams, sql (default: all whose source is present)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "comma-separated workloads to drain")
-	flag.StringVar(&s.measure, "measure", "drain,sustainable,latency,recovery,producer", "comma-separated measurements; "+
-		"sustainable: the highest sustainable rate, and latency at shares of it; latency: at fixed rates on one post")
-	flag.StringVar(&s.brokers, "broker", bench.DefaultBroker, "comma-separated configurations of Kafka to measure with: "+
+	flag.StringVar(&s.measure, "measure", "drain,sustainable,latency,recovery,producer",
+		"comma-separated measurements; sustainable: the highest rate, and latency at shares of it; latency: at fixed "+
+			"rates on one post")
+	flag.StringVar(&s.brokers, "broker", bench.DefaultBroker, "comma-separated configurations of Kafka to measure: "+
 		"default, and tuned ("+retryBackoff+"=1)")
-	flag.Func("percents", "comma-separated percentages of the sustainable rate to measure latency at (default: 10,50,80)",
+	flag.Func("percents", "comma-separated percentages of the sustainable rate for latency (default: 10,50,80)",
 		func(list string) (err error) { s.percents, err = numbers(list); return err })
-	flag.Func("rates", "comma-separated events/s on one post to measure latency at (default: 1000,20000,100000)",
+	flag.Func("rates", "comma-separated events/s on one post for latency (default: 1000,20000,100000)",
 		func(list string) (err error) { s.rates, err = numbers(list); return err })
-	flag.IntVar(&s.seconds, "seconds", 0, "how long latency is measured at each rate, in seconds (default: 20; 2 with "+
-		"-quick); the sustainable rate is held three times as long")
-	flag.IntVar(&s.probe, "probe-seconds", 0, "how long a rate is held in the search for the sustainable one, in seconds "+
-		"(default: as -seconds, but 5 at most)")
+	flag.IntVar(&s.seconds, "seconds", 0, "how long latency is measured at each rate (default: 20; 2 with -quick); "+
+		"the sustainable rate is held three times as long")
+	flag.IntVar(&s.probe, "probe-seconds", 0,
+		"how long a rate is held in the search for the sustainable one (default: as -seconds, but 5 at most)")
 	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
 	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
@@ -146,7 +147,8 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, Brokers: words(s.brokers), Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
+	p := &bench.Plan{Rounds: s.rounds, Brokers: words(s.brokers),
+		Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
 		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow}}
 	for _, broker := range p.Brokers {
 		if _, ok := brokerProperties[broker]; !ok {
@@ -255,5 +257,6 @@ func describe(ctx context.Context, r *bench.Report) {
 	r.Settings["MariaDB"] = "innodb_flush_log_at_trx_commit=1, sync_binlog=1, binary log on, otherwise as shipped"
 	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; " +
 		"otherwise as shipped"
+	r.Settings["Kafka, tuned broker"] = retryBackoff + "=1" // in runs with that broker
 	r.Settings["Redis"] = "appendonly yes, appendfsync everysec, no snapshots"
 }

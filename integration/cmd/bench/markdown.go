@@ -197,8 +197,8 @@ func (p page) Processes() string {
 	if len(all) == 0 {
 		return ":"
 	}
-	return fmt.Sprintf(" (%s), load average at the start of a run: %s.", strings.Join(slices.Sorted(maps.Keys(all)), ", "),
-		bench.StatOf(loads).With(""))
+	names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+	return fmt.Sprintf(" (%s), load average at the start of a run: %s.", names, bench.StatOf(loads).With(""))
 }
 
 // RecoveryRows are the rows of kudos' recovery.

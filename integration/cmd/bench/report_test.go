@@ -162,8 +162,9 @@ func TestLatency(t *testing.T) {
 				Processes: []string{"kafka", "sender", contender}, LoadAverage: slower})
 		}
 		at := func(rate, percent int) bench.LatencyLevel {
-			return bench.LatencyLevel{Rate: rate, Percent: percent, EventsPerSecond: 1000, Kafka: *q(3), MySQL: *q(20 * slower),
-				Reader: q(15), Live: q(float64(percent) + 150*slower), Seconds: 10, Used: map[string]bench.Usage{
+			return bench.LatencyLevel{Rate: rate, Percent: percent, EventsPerSecond: 1000, Kafka: *q(3),
+				MySQL: *q(20 * slower), Reader: q(15),
+				Live: q(float64(percent) + 150*slower), Seconds: 10, Used: map[string]bench.Usage{
 					bench.ContenderProcess: {CPUSeconds: slower}, bench.SenderProcess: {CPUSeconds: 0.5}}}
 		}
 		fixed := bench.Latency{Levels: []bench.LatencyLevel{at(1000, 0)}}
@@ -186,7 +187,8 @@ func TestLatency(t *testing.T) {
 		"| kudos | 200,000 (100,000–300,000) | 400,000 | 50 (25–75) | 900 |",
 		"| 50 % | kudos | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 350 (200–500) | 20 (10–30) | 5 |",
 		"| 1,000/s | kudos | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | 20 (10–30) | 5 |",
-		"| 1,000/s | kudos, tuned broker | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | 20 (10–30) | 5 |",
+		"| 1,000/s | kudos, tuned broker | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | " +
+			"20 (10–30) | 5 |",
 		"| 1,000/s | goka | 1,000 |  |  | ∞ | ∞ |  |  |  |  |  |  |",
 		"All on one machine (goka, kafka, kudos, sender, sql), load average at the start of a run: 2 (1–3).",
 	} {
