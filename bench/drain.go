@@ -194,16 +194,6 @@ func (r *run) stop() (State, error) {
 	return s, nil
 }
 
-// String returns a one-line summary.
-func (d *Drain) String() string {
-	cpu := ""
-	if u, ok := d.Used[ContenderProcess]; ok {
-		cpu = fmt.Sprintf(", %.2f CPU s and %d MiB at most", u.CPUSeconds, u.PeakBytes>>20)
-	}
-	return fmt.Sprintf("%.0f events/s (%d in %.2f s)%s, %d rows, %.1f bytes per pair",
-		d.EventsPerSecond, d.Events, d.Seconds, cpu, d.Rows, float64(d.State.Bytes)/float64(max(1, d.State.Pairs)))
-}
-
 const shownDifferences = 5 // how many wrong posts an error lists
 
 // checkCounts compares every count in MySQL with the stream's, or a probe post's. A post without likes may be absent.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -188,9 +187,7 @@ type Figure[T any] struct {
 
 // LatencyFigures are what reports show at each load. Infinity: the contender is behind, it does not keep up.
 var LatencyFigures = slices.Concat(
-	[]Figure[*LatencyLevel]{{"sent", "events/s", func(l *LatencyLevel) float64 {
-		return cmp.Or(l.EventsPerSecond, float64(l.Rate))
-	}}},
+	[]Figure[*LatencyLevel]{{"sent", "events/s", func(l *LatencyLevel) float64 { return l.EventsPerSecond }}},
 	quantileFigures("Kafka", func(l *LatencyLevel) *Quantiles { return &l.Kafka }),
 	quantileFigures("MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }),
 	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // may be nil

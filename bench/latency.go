@@ -1,12 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"kudos/bench/producer"
@@ -56,7 +55,7 @@ type Latency struct {
 type LatencyLevel struct {
 	Rate            int     `json:"rate,omitempty"`                   // a fixed one
 	Percent         int     `json:"percent_of_sustainable,omitempty"` // or a share
-	EventsPerSecond float64 `json:"events_per_second"`                // reached
+	EventsPerSecond float64 `json:"events_per_second"`                // reached; before, planned
 	Events          int     `json:"events"`
 	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
@@ -70,8 +69,6 @@ type LatencyLevel struct {
 	Reader *Quantiles `json:"reader,omitempty"`
 	Live   *Quantiles `json:"live,omitempty"`
 	RiseMs float64    `json:"rise_ms,omitempty"` // how much the latency in MySQL has grown
-
-	planned float64 // events per second
 }
 
 // Load names the rate as tables do; it is empty for a share of the drain rate.
@@ -101,22 +98,6 @@ func quantiles(took []time.Duration) Quantiles {
 	return q
 }
 
-// String returns a one-line summary.
-func (l *Latency) String() string {
-	var text []string
-	if l.Sustainable != nil {
-		text = append(text, Number(l.Sustainable.EventsPerSecond)+" events/s sustainable")
-	}
-	for i := range l.Levels {
-		for _, f := range LatencyFigures {
-			if v := f.Of(&l.Levels[i]); !math.IsNaN(v) {
-				text = append(text, fmt.Sprintf("at %s %s %s %s", l.Levels[i].Load(), f.Name, Number(v), f.Unit))
-			}
-		}
-	}
-	return strings.Join(text, "; ")
-}
-
 // latencyRun is the state that the passes of a run share.
 type latencyRun struct {
 	*run
@@ -143,11 +124,11 @@ func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) 
 		}
 	}
 	for _, percent := range plan.Percents {
-		planned := l.Sustainable.EventsPerSecond * float64(percent) / 100
-		l.Levels = append(l.Levels, LatencyLevel{Percent: percent, planned: planned})
+		rate := l.Sustainable.EventsPerSecond * float64(percent) / 100
+		l.Levels = append(l.Levels, LatencyLevel{Percent: percent, EventsPerSecond: rate})
 	}
 	for _, rate := range plan.Rates {
-		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, planned: float64(rate)})
+		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, EventsPerSecond: float64(rate)})
 	}
 	for i := range l.Levels {
 		at := m.mysql()
@@ -183,7 +164,7 @@ func (m *latencyRun) mysql() *place {
 
 // measure holds a level's rate, unless the contender cannot even drain events as fast.
 func (m *latencyRun) measure(ctx context.Context, level *LatencyLevel, places ...*place) error {
-	if level.MySQL.Behind || level.planned >= m.drainRate {
+	if level.MySQL.Behind || level.EventsPerSecond >= m.drainRate {
 		for _, p := range places {
 			p.Behind = true
 		}
@@ -213,4 +194,57 @@ func (m *latencyRun) inReader(ctx context.Context, k *Kudos, levels []LatencyLev
 		levels[i].Reader, levels[i].Live = &api.Quantiles, &live.Quantiles
 	}
 	return nil
+}
+
+const (
+	// A rate is sustained if a contender is not behind, p99 from publishing to MySQL is at most sustainedP99, and
+	// latency does not rise by more than sustainedRise: a queue that grows shows overload, however short it still is.
+	sustainedP99  = 1000.0 // ms
+	sustainedRise = 100.0  // ms
+	leastRate     = 100    // in events per second: a slower contender is aborted
+)
+
+// Sustainable is the highest constant rate at which latency does not rise, with the sender on the same machine
+// (Karimov et al., Benchmarking Distributed Stream Data Processing Systems, ICDE 2018).
+type Sustainable struct {
+	EventsPerSecond float64        `json:"events_per_second"`
+	P99LimitMs      float64        `json:"p99_limit_ms"`
+	Resolution      float64        `json:"resolution"` // the factor to within which the rate was found
+	Seconds         float64        `json:"seconds"`    // how long that rate was held in the end
+	Steps           []LatencyLevel `json:"steps"`      // all rates tried, in order; the last one is sustained
+}
+
+// sustainable searches the highest sustainable rate with short passes, then holds it for long, or lower ones.
+func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
+	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution}
+	rate, err := producer.Highest(m.drainRate/2, leastRate, m.drainRate, func(rate float64) (bool, error) {
+		ok, err := m.try(ctx, s, rate, m.plan.Probe)
+		if !ok && err == nil { // again, since the machine may have been busy otherwise
+			ok, err = m.try(ctx, s, rate, m.plan.Probe)
+		}
+		return ok, err
+	})
+	for ; err == nil && rate >= leastRate; rate /= s.Resolution {
+		var ok bool
+		if ok, err = m.try(ctx, s, rate, m.plan.Confirm); ok {
+			s.EventsPerSecond, s.Seconds = rate, m.plan.Confirm.Seconds()
+			return s, nil
+		}
+	}
+	return nil, cmp.Or(err, fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps))
+}
+
+// try holds a rate and reports whether it is sustained. The drain rate is not: then there was no sender.
+func (m *latencyRun) try(ctx context.Context, s *Sustainable, rate float64, d time.Duration) (bool, error) {
+	if rate >= m.drainRate {
+		return false, nil
+	}
+	m.progress(fmt.Sprintf("is a rate of %.0f events/s sustainable for %v?", rate, d))
+	step, at := LatencyLevel{EventsPerSecond: rate}, m.mysql()
+	if err := m.hold(ctx, &step, d, at); err != nil {
+		return false, fmt.Errorf("at %.0f events/s: %w", rate, err)
+	}
+	step.MySQL = at.Quantiles
+	s.Steps = append(s.Steps, step)
+	return !at.Behind && at.P99 <= sustainedP99 && step.RiseMs <= sustainedRise, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -80,17 +81,34 @@ func (r *Report) Failed() error {
 	return errors.Join(errs...)
 }
 
-// String returns a one-line summary. The run must have a result.
+// String returns a one-line summary.
 func (r *Run) String() string {
 	switch {
 	case r.Drain != nil:
-		return r.Drain.String()
-	case r.Latency != nil:
-		return r.Latency.String()
+		return inALine("counted", drainFigures, r.Drain)
 	case r.Recovery != nil:
-		return r.Recovery.String()
+		return inALine("recovered", RecoveryFigures, r.Recovery)
+	case r.Producer != nil:
+		return inALine("single likes", AcceptingFigures, &r.Producer.Single) +
+			inALine("; batches", AcceptingFigures, &r.Producer.Batch)
 	}
-	return acceptedInALine(r.Producer)
+	text := ""
+	if r.Latency.Sustainable != nil {
+		text = inALine("sustainable", SustainableFigures, r.Latency) + "; "
+	}
+	for i := range r.Latency.Levels {
+		text += inALine(r.Latency.Levels[i].Load(), LatencyFigures, &r.Latency.Levels[i]) + "; "
+	}
+	return text
+}
+
+func inALine[T any](of string, figures []Figure[T], result T) string {
+	for _, f := range figures {
+		if v := f.Of(result); !math.IsNaN(v) {
+			of += fmt.Sprintf(", %s %s %s", f.Name, Number(v), f.Unit)
+		}
+	}
+	return of
 }
 
 // WriteText writes the figures of one contender as a table for a terminal.

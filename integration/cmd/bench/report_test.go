@@ -173,7 +173,8 @@ func TestLatency(t *testing.T) {
 			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps}})
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
-		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
+		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{
+			{Rate: 1000, EventsPerSecond: 1000, MySQL: bench.Quantiles{Behind: true}}}})
 		add("sql", "", bench.Latency{Levels: []bench.LatencyLevel{at(0, 0)}}) // of an earlier report
 	}
 	text := render(t, r)
