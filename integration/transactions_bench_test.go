@@ -67,12 +67,6 @@ func newTransactions(b *testing.B, s *system) *transactions {
 	return t
 }
 
-// commit runs one transaction.
-func (t *transactions) commit(b *testing.B, records []*kgo.Record) {
-	t.offset++
-	require.NoError(b, t.txn.Commit(b.Context(), records, kafka.Position{Offset: t.offset, Epoch: -1}))
-}
-
 // measure commits transactions of n records, which have the time of their beginning as key; the last one has no value.
 func (t *transactions) measure(b *testing.B, n int) {
 	for b.Loop() {
@@ -83,7 +77,8 @@ func (t *transactions) measure(b *testing.B, n int) {
 			records[i] = &kgo.Record{Topic: topic, Key: key, Value: make([]byte, 16)}
 		}
 		records[n-1].Value = nil
-		t.commit(b, records)
+		t.offset++
+		require.NoError(b, t.txn.Commit(b.Context(), records, kafka.Position{Offset: t.offset, Epoch: -1}))
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "transactions/s")
 	var visible []time.Duration

@@ -53,7 +53,8 @@ func main() {
 	flag.IntVar(&s.probe, "probe-seconds", 0,
 		"how long a rate is held in the search for the sustainable one (default: as -seconds, but 5 at most)")
 	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
-	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
+	flag.IntVar(&s.events, "events", 0,
+		"events per workload (default: 5,000,000, uniform 10,000,000, before latency 2,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
 		"events for goka and streams, which are an order of magnitude slower (0: as for the others)")
 	flag.IntVar(&s.slow, "sql-events", 50_000,
@@ -142,7 +143,7 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 
 func (s *settings) plan() (*bench.Plan, error) {
 	if s.quick {
-		s.rounds, s.events = 1, 200_000
+		s.rounds, s.events, s.seconds = 1, 200_000, cmp.Or(s.seconds, 2)
 		if s.contenders == "" {
 			s.contenders = kudosName
 		}
@@ -171,18 +172,8 @@ func (s *settings) plan() (*bench.Plan, error) {
 				}
 				p.Drains = append(p.Drains, bench.Workload{Seed: s.seed, Shape: shape, Events: events})
 			}
-		case "sustainable":
-			shares, _ := bench.DefaultLatencyPlans(s.seed)
-			if len(s.percents) > 0 {
-				shares.Percents = s.percents
-			}
-			p.Latency = append(p.Latency, s.latency(shares))
-		case "latency":
-			_, fixed := bench.DefaultLatencyPlans(s.seed)
-			if len(s.rates) > 0 {
-				fixed.Rates = s.rates
-			}
-			p.Latency = append(p.Latency, s.latency(fixed))
+		case "sustainable", "latency":
+			p.Latency = append(p.Latency, s.latency(what))
 		case "recovery":
 			p.Recovery = bench.DefaultRecovery(s.seed)
 			if s.quick {
@@ -201,19 +192,21 @@ func (s *settings) plan() (*bench.Plan, error) {
 	return p, nil
 }
 
-// latency applies the command line to a plan.
-func (s *settings) latency(p *bench.LatencyPlan) *bench.LatencyPlan {
-	p.Reader = s.reader
-	if s.quick {
-		p.Load.Events = 200_000
-		s.seconds = cmp.Or(s.seconds, 2)
+func (s *settings) latency(measure string) *bench.LatencyPlan {
+	p, fixed := bench.DefaultLatencyPlans(s.seed)
+	if len(s.percents) > 0 {
+		p.Percents = s.percents
 	}
+	if measure == "latency" {
+		if p = fixed; len(s.rates) > 0 {
+			p.Rates = s.rates
+		}
+	}
+	p.Reader, p.Load.Events = s.reader, cmp.Or(s.events, p.Load.Events)
 	if s.seconds > 0 {
 		p.HoldEach(time.Duration(s.seconds) * time.Second)
 	}
-	if s.probe > 0 {
-		p.Probe = time.Duration(s.probe) * time.Second
-	}
+	p.Probe = cmp.Or(time.Duration(s.probe)*time.Second, p.Probe)
 	return p
 }
 
