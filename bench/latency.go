@@ -55,7 +55,7 @@ type Latency struct {
 type LatencyLevel struct {
 	Rate            int     `json:"rate,omitempty"`                   // a fixed one
 	Percent         int     `json:"percent_of_sustainable,omitempty"` // or a share
-	EventsPerSecond float64 `json:"events_per_second"`                // reached; before, planned
+	EventsPerSecond float64 `json:"events_per_second"`                // reached
 	Events          int     `json:"events"`
 	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
@@ -69,6 +69,8 @@ type LatencyLevel struct {
 	Reader *Quantiles `json:"reader,omitempty"`
 	Live   *Quantiles `json:"live,omitempty"`
 	RiseMs float64    `json:"rise_ms,omitempty"` // how much the latency in MySQL has grown
+
+	planned float64 // events per second
 }
 
 // Load names the rate as tables do; it is empty for a share of the drain rate.
@@ -125,10 +127,10 @@ func (r *run) measureLatency(ctx context.Context, plan *LatencyPlan, into *Run) 
 	}
 	for _, percent := range plan.Percents {
 		rate := l.Sustainable.EventsPerSecond * float64(percent) / 100
-		l.Levels = append(l.Levels, LatencyLevel{Percent: percent, EventsPerSecond: rate})
+		l.Levels = append(l.Levels, LatencyLevel{Percent: percent, planned: rate})
 	}
 	for _, rate := range plan.Rates {
-		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, EventsPerSecond: float64(rate)})
+		l.Levels = append(l.Levels, LatencyLevel{Rate: rate, planned: float64(rate)})
 	}
 	for i := range l.Levels {
 		at := m.mysql()
@@ -164,7 +166,7 @@ func (m *latencyRun) mysql() *place {
 
 // measure holds a level's rate, unless the contender cannot even drain events as fast.
 func (m *latencyRun) measure(ctx context.Context, level *LatencyLevel, places ...*place) error {
-	if level.MySQL.Behind || level.EventsPerSecond >= m.drainRate {
+	if level.MySQL.Behind || level.planned >= m.drainRate {
 		for _, p := range places {
 			p.Behind = true
 		}
@@ -240,7 +242,7 @@ func (m *latencyRun) try(ctx context.Context, s *Sustainable, rate float64, d ti
 		return false, nil
 	}
 	m.progress(fmt.Sprintf("is a rate of %.0f events/s sustainable for %v?", rate, d))
-	step, at := LatencyLevel{EventsPerSecond: rate}, m.mysql()
+	step, at := LatencyLevel{planned: rate}, m.mysql()
 	if err := m.hold(ctx, &step, d, at); err != nil {
 		return false, fmt.Errorf("at %.0f events/s: %w", rate, err)
 	}

@@ -76,7 +76,7 @@ type place struct {
 // hold sends events at the level's rate for the warm-up and d, until all probes are visible in all places, or one of
 // them is behind; then it waits until the contender has counted everything.
 func (m *latencyRun) hold(ctx context.Context, level *LatencyLevel, d time.Duration, places ...*place) (err error) {
-	l := &openLoop{latencyRun: m, rate: level.EventsPerSecond, records: records{partitions: m.load.Shape.Partitions}}
+	l := &openLoop{latencyRun: m, rate: level.planned, records: records{partitions: m.load.Shape.Partitions}}
 	l.events = int(l.rate * (m.plan.Warmup + d).Seconds())
 	l.eventsAProbe = max(leastEventsAProbe, int(l.rate)/m.plan.Probes)
 	l.before, l.due = maps.Clone(m.probes), make([][]time.Duration, len(m.posts))

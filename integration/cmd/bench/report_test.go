@@ -174,7 +174,7 @@ func TestLatency(t *testing.T) {
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
 		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{
-			{Rate: 1000, EventsPerSecond: 1000, MySQL: bench.Quantiles{Behind: true}}}})
+			{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
 		add("sql", "", bench.Latency{Levels: []bench.LatencyLevel{at(0, 0)}}) // of an earlier report
 	}
 	text := render(t, r)
@@ -190,7 +190,7 @@ func TestLatency(t *testing.T) {
 		"| 1,000/s | kudos | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | 20 (10–30) | 5 |",
 		"| 1,000/s | kudos, tuned broker | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | " +
 			"20 (10–30) | 5 |",
-		"| 1,000/s | goka | 1,000 |  |  | ∞ | ∞ |  |  |  |  |  |  |",
+		"| 1,000/s | goka | 0 |  |  | ∞ | ∞ |  |  |  |  |  |  |",
 		"All on one machine (goka, kafka, kudos, sender, sql), load average at the start of a run: 2 (1–3).",
 	} {
 		require.Contains(t, text, "\n"+line+"\n")
