@@ -177,6 +177,7 @@ var SustainableFigures = []Figure[*Latency]{
 	{"visible in MySQL at that rate, p99", "ms", func(l *Latency) float64 {
 		return l.Sustainable.Steps[len(l.Sustainable.Steps)-1].MySQL.P99
 	}},
+	{"resolution", "%", func(l *Latency) float64 { return (l.Sustainable.Resolution - 1) * 100 }},
 }
 
 // Figure is a figure of a result, with the name and unit that tables show.

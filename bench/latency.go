@@ -226,12 +226,16 @@ func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 		}
 		return ok, err
 	})
-	for ; err == nil && rate >= leastRate; rate /= s.Resolution {
+	for failed := 0; err == nil && rate >= leastRate; failed++ {
 		var ok bool
 		if ok, err = m.try(ctx, s, rate, m.plan.Confirm); ok {
 			s.EventsPerSecond, s.Seconds = rate, m.plan.Confirm.Seconds()
 			return s, nil
 		}
+		if failed > 0 {
+			s.Resolution *= s.Resolution // larger and larger steps, since each takes long
+		}
+		rate /= s.Resolution
 	}
 	return nil, cmp.Or(err, fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps))
 }

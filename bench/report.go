@@ -119,7 +119,7 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 			return r.Drains(load.Shape.Name, contender, of)
 		})
 	}
-	section(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise; to within 9 %", SustainableFigures,
+	section(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise", SustainableFigures,
 		func(of func(*Latency) float64) Stat { return r.Sustained(contender, of) })
 	for _, load := range r.LatencyLoads() {
 		section(t, "LATENCY\t"+load, LatencyFigures, func(of func(*LatencyLevel) float64) Stat {

@@ -170,7 +170,7 @@ func TestLatency(t *testing.T) {
 		fixed := bench.Latency{Levels: []bench.LatencyLevel{at(1000, 0)}}
 		steps := []bench.LatencyLevel{{MySQL: *q(2000)}, {MySQL: *q(900)}}
 		add(kudosName, "default", bench.Latency{DrainEventsPerSecond: 400_000, Levels: []bench.LatencyLevel{at(0, 50)},
-			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps}})
+			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps, Resolution: 1.5}})
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
 		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{
@@ -185,7 +185,7 @@ func TestLatency(t *testing.T) {
 			"350 ms (200–500) | **no** |",
 		"| sustainable rate / drain rate | ≥ 40 % | 50 % (25–75) | yes |",
 		"| CPU of the processor at 1,000/s on one post | ≤ 5 % of a core | 20 % of a core (10–30) | **no** |",
-		"| kudos | 200,000 (100,000–300,000) | 400,000 | 50 (25–75) | 900 |",
+		"| kudos | 200,000 (100,000–300,000) | 400,000 | 50 (25–75) | 900 | 50 |",
 		"| 50 % | kudos | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 350 (200–500) | 20 (10–30) | 5 |",
 		"| 1,000/s | kudos | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | 20 (10–30) | 5 |",
 		"| 1,000/s | kudos, tuned broker | 1,000 | 5 | 3 | 5 | 40 (20–60) | 5 | 15 | 5 | 300 (150–450) | " +
