@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"kudos/bench/producer"
@@ -29,15 +28,6 @@ func (p *ProducerPlan) HoldEach(d time.Duration) { p.Options.StepFor, p.Options.
 // load describes the likes for the report. Their number is left out: it depends on the producer.
 func (p *ProducerPlan) load() Workload {
 	return Workload{Shape: Shape{Name: "accepting", Posts: int(p.Options.Posts), Partitions: p.Partitions}}
-}
-
-func acceptedInALine(result *producer.Result) string {
-	var parts []string
-	for _, e := range result.Endpoints() {
-		parts = append(parts, fmt.Sprintf("%s: %.0f likes/s, at half that rate p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms",
-			RequestsOf(e), e.Capacity.LikesPerSecond, e.Half.P50Ms, e.Half.P99Ms, e.Half.P999Ms))
-	}
-	return strings.Join(parts, "; ")
 }
 
 func (r *run) measureProducer(ctx context.Context, into *Run) error {

@@ -90,24 +90,32 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Zero(t, code, stderr)
 	var report Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
-	require.Len(t, report.Runs, 4)
+	require.Len(t, report.Runs, 5)
 	require.EqualValues(t, 2, report.Runs[0].Load.Shape.Partitions, "as set in topics.partitions")
 	require.EqualValues(t, 5000, report.Runs[0].Drain.Events)
-	levels := report.Runs[1].Latency.Levels
-	require.Len(t, levels, 3)
-	for i, level := range levels {
+	shares, fixed := report.Runs[1].Latency, report.Runs[2].Latency
+	require.Positive(t, shares.Sustainable.EventsPerSecond)
+	require.Less(t, shares.Sustainable.EventsPerSecond, shares.DrainEventsPerSecond)
+	require.Equal(t, 3.0, shares.Sustainable.Seconds)
+	require.Len(t, shares.Levels, 3)
+	for i, level := range shares.Levels {
 		require.Equal(t, []int{10, 50, 80}[i], level.Percent)
 		require.Positive(t, level.MySQL.Probes)
 		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same number of probes")
+		require.Equal(t, level.MySQL.Probes, level.Live.Probes, "the same number of probes")
 		require.Positive(t, level.MySQL.P50)
 		require.LessOrEqual(t, level.MySQL.P50, level.MySQL.Max)
+		require.Positive(t, level.Used[ContenderProcess].CPUSeconds)
 	}
-	recovery := report.Runs[2].Recovery
+	require.Equal(t, 1000, fixed.Levels[0].Rate)
+	require.Nil(t, fixed.Sustainable)
+	require.Equal(t, []string{"kudos", "sender", "reader"}, report.Runs[2].Processes)
+	recovery := report.Runs[3].Recovery
 	require.Equal(t, recovery.Drained.State.Pairs, recovery.Pairs)
 	require.Greater(t, recovery.Records, recovery.Pairs)
 	require.Positive(t, recovery.EntriesPerSecond)
 	require.Positive(t, recovery.RSSBytes)
-	accepting := report.Runs[3].Producer
+	accepting := report.Runs[4].Producer
 	require.Positive(t, accepting.Single.Capacity.LikesPerSecond)
 	require.Positive(t, accepting.Single.Half.P99Ms)
 	require.Equal(t, 1000, accepting.Batch.LikesPerRequest)

@@ -38,6 +38,8 @@ func (s Stat) With(unit string) string {
 // Number formats a number with three significant digits and commas between thousands.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
+	case math.IsInf(a, 0):
+		return "∞"
 	case a == math.Trunc(a) && a < 1000:
 		return fmt.Sprintf("%.0f", v)
 	case a < 0.01:
@@ -74,7 +76,7 @@ func over[T any](r *Report, result func(*Run) *T, figure func(*T) float64) Stat 
 // Drains summarizes a figure of a contender's drains of a shape.
 func (r *Report) Drains(shape, contender string, figure func(*Drain) float64) Stat {
 	return over(r, func(run *Run) *Drain {
-		if run.Contender != contender || run.Load.Shape.Name != shape {
+		if run.Label() != contender || run.Load.Shape.Name != shape {
 			return nil
 		}
 		return run.Drain
@@ -127,12 +129,12 @@ func (d *Drain) BytesPerPair() float64 {
 	return float64(d.State.Bytes) / float64(d.State.Pairs)
 }
 
-// Latencies summarizes a figure of a contender's latency at a percentage of its drain rate.
-func (r *Report) Latencies(contender string, percent int, figure func(*LatencyLevel) float64) Stat {
+// Latencies summarizes a figure of a contender's latency at a load, which LatencyLevel.Load names.
+func (r *Report) Latencies(contender, load string, figure func(*LatencyLevel) float64) Stat {
 	return over(r, func(run *Run) *LatencyLevel {
-		if run.Latency != nil && run.Contender == contender {
+		if run.Latency != nil && run.Label() == contender {
 			for i := range run.Latency.Levels {
-				if level := &run.Latency.Levels[i]; level.Percent == percent {
+				if level := &run.Latency.Levels[i]; level.Load() == load {
 					return level
 				}
 			}
@@ -141,21 +143,41 @@ func (r *Report) Latencies(contender string, percent int, figure func(*LatencyLe
 	}, figure)
 }
 
-// Percents returns the percentages of the drain rate at which latency was measured, and the workload.
-func (r *Report) Percents() (percents []int, load Workload) {
+// LatencyLoads returns the loads at which latency was measured, in the order of the runs.
+func (r *Report) LatencyLoads() (loads []string) {
 	for _, run := range r.Runs {
-		if run.Latency == nil {
-			continue
-		}
-		load = run.Load
-		for _, level := range run.Latency.Levels {
-			if !slices.Contains(percents, level.Percent) {
-				percents = append(percents, level.Percent)
+		if run.Latency != nil {
+			for _, level := range run.Latency.Levels {
+				if load := level.Load(); load != "" && !slices.Contains(loads, load) {
+					loads = append(loads, load)
+				}
 			}
 		}
 	}
-	slices.Sort(percents)
-	return percents, load
+	return loads
+}
+
+// Sustained summarizes a figure of the runs that found a contender's sustainable rate.
+func (r *Report) Sustained(contender string, figure func(*Latency) float64) Stat {
+	return over(r, func(run *Run) *Latency {
+		if run.Label() != contender || run.Latency == nil || run.Latency.Sustainable == nil {
+			return nil
+		}
+		return run.Latency
+	}, figure)
+}
+
+// SustainableFigures are the figures of a sustainable rate that reports show.
+var SustainableFigures = []Figure[*Latency]{
+	{"sustainable rate", "events/s", func(l *Latency) float64 { return l.Sustainable.EventsPerSecond }},
+	{"drain rate", "events/s", func(l *Latency) float64 { return l.DrainEventsPerSecond }},
+	{"share of the drain rate", "%", func(l *Latency) float64 {
+		return l.Sustainable.EventsPerSecond / l.DrainEventsPerSecond * 100
+	}},
+	{"visible in MySQL at that rate, p99", "ms", func(l *Latency) float64 {
+		return l.Sustainable.Steps[len(l.Sustainable.Steps)-1].MySQL.P99
+	}},
+	{"resolution", "%", func(l *Latency) float64 { return (l.Sustainable.Resolution - 1) * 100 }},
 }
 
 // Figure is a figure of a result, with the name and unit that tables show.
@@ -164,27 +186,43 @@ type Figure[T any] struct {
 	Of         func(T) float64
 }
 
-// LatencyFigures are the latency quantiles of each place that probes are read from.
+// LatencyFigures are what reports show at each load. Infinity: the contender is behind, it does not keep up.
 var LatencyFigures = slices.Concat(
+	[]Figure[*LatencyLevel]{{"sent", "events/s", func(l *LatencyLevel) float64 { return l.EventsPerSecond }}},
 	quantileFigures("Kafka", func(l *LatencyLevel) *Quantiles { return &l.Kafka }),
 	quantileFigures("MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }),
 	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // may be nil
+	quantileFigures("the live stream", func(l *LatencyLevel) *Quantiles { return l.Live }),
+	[]Figure[*LatencyLevel]{cpuShare("processor", ContenderProcess), cpuShare("sender", SenderProcess)},
 )
 
 func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*LatencyLevel] {
 	figure := func(name string, quantile func(*Quantiles) float64) Figure[*LatencyLevel] {
 		return Figure[*LatencyLevel]{"visible in " + place + ", " + name, "ms", func(l *LatencyLevel) float64 {
-			if q := of(l); q != nil {
+			switch q := of(l); {
+			case q == nil || q.Probes == 0 && !q.Behind:
+				return none
+			case q.Behind:
+				return math.Inf(1)
+			default:
 				return quantile(q)
 			}
-			return none
 		}}
 	}
 	return []Figure[*LatencyLevel]{
 		figure("p50", func(q *Quantiles) float64 { return q.P50 }),
 		figure("p99", func(q *Quantiles) float64 { return q.P99 }),
-		figure("p99.9", func(q *Quantiles) float64 { return q.P999 }),
 	}
+}
+
+// cpuShare is the share of a core that a process used while events were sent, without a reader.
+func cpuShare(name, process string) Figure[*LatencyLevel] {
+	return Figure[*LatencyLevel]{"CPU of the " + name, "% of a core", func(l *LatencyLevel) float64 {
+		if used, ok := l.Used[process]; ok {
+			return used.CPUSeconds / l.Seconds * 100
+		}
+		return none
+	}}
 }
 
 // Recoveries summarizes a figure of the recoveries.

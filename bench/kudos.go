@@ -226,13 +226,6 @@ type Recovery struct {
 	Drained   Drain `json:"drained"` // the run of another process that created the state
 }
 
-// String returns a one-line summary.
-func (r *Recovery) String() string {
-	return fmt.Sprintf("%.0f entries/s (%d pairs in %.2f s), %d MiB when ready, peak %d MiB; %d MiB after the drain, "+
-		"%.1f bytes per pair", r.EntriesPerSecond, r.Pairs, r.Seconds, r.RSSBytes>>20, r.PeakBytes>>20,
-		r.Drained.RSSBytes>>20, float64(r.Drained.State.Bytes)/float64(max(1, r.Drained.State.Pairs)))
-}
-
 func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	d, err := r.fillAndDrain(ctx)
 	if err != nil {

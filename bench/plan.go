@@ -16,11 +16,13 @@ type Plan struct {
 	Site       Site
 	Contenders []Contender
 	Rounds     int // how often everything is measured; contenders take turns, each round starting with another
+	// Brokers are broker configurations that the site knows, by name; none: the default. Each is measured.
+	Brokers []string
 	// Drains are the workloads to drain. EventsOf, by contender name, limits the number of events for that contender.
 	Drains   []Workload
 	EventsOf map[string]int
-	// Latency, unless nil, is measured with each contender; Recovery and Producer, unless nil, with kudos only.
-	Latency  *LatencyPlan
+	// Latency is measured with each contender; Recovery and Producer, unless nil, with kudos only.
+	Latency  []*LatencyPlan
 	Recovery *Workload
 	Producer *ProducerPlan
 
@@ -40,8 +42,10 @@ func (p *Plan) steps() (steps []step) {
 	for _, load := range p.Drains {
 		steps = append(steps, step{load, p.Contenders, (*run).measureDrain})
 	}
-	if p.Latency != nil {
-		steps = append(steps, step{p.Latency.Load, p.Contenders, (*run).measureLatency})
+	for _, plan := range p.Latency {
+		steps = append(steps, step{plan.Load, p.Contenders, func(r *run, ctx context.Context, into *Run) error {
+			return r.measureLatency(ctx, plan, into)
+		}})
 	}
 	// Other contenders have neither: they do not report when they have recovered, and take no likes over HTTP.
 	kudos := slices.DeleteFunc(slices.Clone(p.Contenders), func(c Contender) bool { _, ok := c.(*Kudos); return !ok })
@@ -60,8 +64,11 @@ func (p *Plan) Run(ctx context.Context, report *Report) error {
 		for _, s := range p.steps() {
 			for i := range s.contenders {
 				// Each round starts with another contender, since a machine may slow down in the course of a round.
-				if err := p.run(ctx, report, round, s, s.contenders[(i+round)%len(s.contenders)]); err != nil {
-					return err
+				contender := s.contenders[(i+round)%len(s.contenders)]
+				for _, broker := range append(p.Brokers, "")[:max(1, len(p.Brokers))] {
+					if err := p.run(ctx, report, Run{Round: round + 1, Broker: broker}, s, contender); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -70,15 +77,15 @@ func (p *Plan) Run(ctx context.Context, report *Report) error {
 }
 
 // run makes one run. It returns an error only if the remaining runs cannot proceed either.
-func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Contender) error {
+func (p *Plan) run(ctx context.Context, report *Report, done Run, s step, c Contender) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if n := p.EventsOf[c.Name()]; n > 0 {
 		s.load.Events = min(s.load.Events, n)
 	}
-	done := Run{Round: round + 1, Contender: c.Name(), Load: s.load}
-	title := fmt.Sprintf("round %d of %d, %s, %s", round+1, p.Rounds, s.load.Shape.Name, c.Name())
+	done.Contender, done.Load, done.LoadAverage = c.Name(), s.load, loadAverage()
+	title := fmt.Sprintf("round %d of %d, %s, %s", done.Round, p.Rounds, s.load.Shape.Name, done.Label())
 	dir, err := os.MkdirTemp(p.Dir, c.Name()+"-")
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -88,7 +95,7 @@ func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Con
 	}
 	progress := func(line string) { p.Progress(title+": "+line, true) }
 	r := &run{plan: p, contender: c, load: s.load, dir: dir, progress: progress}
-	err = r.onServers(ctx, report.Versions, func() error { return s.measure(r, ctx, &done) })
+	err = r.onServers(ctx, report.Versions, &done, func() error { return s.measure(r, ctx, &done) })
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -112,12 +119,13 @@ func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Con
 }
 
 // onServers opens servers for a run, records their versions, measures, and kills a process that is still running.
-func (r *run) onServers(ctx context.Context, versions map[string]string, measure func() error) (err error) {
-	if r.servers, err = r.plan.Site.Open(ctx, r.contender); err != nil {
+func (r *run) onServers(ctx context.Context, versions map[string]string, into *Run, measure func() error) (err error) {
+	if r.servers, err = r.plan.Site.Open(ctx, r.contender, into.Broker); err != nil {
 		return fmt.Errorf("servers: %w", err)
 	}
 	defer r.servers.disconnect()
 	defer func() { err = errors.Join(err, r.plan.Site.Close()) }()
+	into.Processes = append(slices.Sorted(maps.Keys(r.servers.Processes)), r.contender.Name(), SenderProcess)
 	if err := r.servers.connect(); err != nil {
 		return err
 	}

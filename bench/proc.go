@@ -59,6 +59,14 @@ func ResidentBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/statu
 // peakBytes is the peak resident memory since the process began, or since the peak was reset.
 func peakBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM") }
 
+// loadAverage is the machine's load average over a minute, 0 without /proc.
+func loadAverage() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
 // cpuSeconds is the CPU time, user and kernel, that a local process has used so far.
 func cpuSeconds(pid int) (float64, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,8 +12,11 @@ import (
 	"kudos/bench/producer"
 )
 
-// ReportVersion is the version of the JSON form. It changes when a field does.
+// ReportVersion is the version of the JSON form. It changes when a field does, not when one is added.
 const ReportVersion = 1
+
+// DefaultBroker is the configuration of a broker as shipped.
+const DefaultBroker = "default"
 
 // Report holds everything that was measured, run by run.
 type Report struct {
@@ -28,15 +32,28 @@ type Report struct {
 
 // Run is one run of one contender. It has exactly one result, or an error.
 type Run struct {
-	Round     int              `json:"round"`            // from 1
-	Commit    string           `json:"commit,omitempty"` // if it differs from the report's
-	Contender string           `json:"contender"`
-	Load      Workload         `json:"load"`
-	Drain     *Drain           `json:"drain,omitempty"`
-	Latency   *Latency         `json:"latency,omitempty"`
-	Recovery  *Recovery        `json:"recovery,omitempty"`
-	Producer  *producer.Result `json:"producer,omitempty"`
-	Error     string           `json:"error,omitempty"` // why the run failed; none of its figures count
+	Round     int    `json:"round"`            // from 1
+	Commit    string `json:"commit,omitempty"` // if it differs from the report's
+	Contender string `json:"contender"`
+	Broker    string `json:"broker,omitempty"` // its configuration; empty: the default
+	// Processes are what ran on the machine, LoadAverage is its load at the start. Earlier reports lack both.
+	Processes   []string `json:"processes,omitempty"`
+	LoadAverage float64  `json:"load_average,omitempty"`
+
+	Load     Workload         `json:"load"`
+	Drain    *Drain           `json:"drain,omitempty"`
+	Latency  *Latency         `json:"latency,omitempty"`
+	Recovery *Recovery        `json:"recovery,omitempty"`
+	Producer *producer.Result `json:"producer,omitempty"`
+	Error    string           `json:"error,omitempty"` // why the run failed; none of its figures count
+}
+
+// Label names the contender, and the broker's configuration unless it is the default.
+func (r *Run) Label() string {
+	if r.Broker == "" || r.Broker == DefaultBroker {
+		return r.Contender
+	}
+	return r.Contender + ", " + r.Broker + " broker"
 }
 
 // NewReport returns a report without runs.
@@ -64,68 +81,86 @@ func (r *Report) Failed() error {
 	return errors.Join(errs...)
 }
 
-// String returns a one-line summary. The run must have a result.
+// String returns a one-line summary.
 func (r *Run) String() string {
 	switch {
 	case r.Drain != nil:
-		return r.Drain.String()
-	case r.Latency != nil:
-		return r.Latency.String()
+		return inALine("counted", drainFigures, r.Drain)
 	case r.Recovery != nil:
-		return r.Recovery.String()
+		return inALine("recovered", RecoveryFigures, r.Recovery)
+	case r.Producer != nil:
+		return inALine("single likes", AcceptingFigures, &r.Producer.Single) +
+			inALine("; batches", AcceptingFigures, &r.Producer.Batch)
 	}
-	return acceptedInALine(r.Producer)
+	text := ""
+	if r.Latency.Sustainable != nil {
+		text = inALine("sustainable", SustainableFigures, r.Latency) + "; "
+	}
+	for i := range r.Latency.Levels {
+		text += inALine(r.Latency.Levels[i].Load(), LatencyFigures, &r.Latency.Levels[i]) + "; "
+	}
+	return text
+}
+
+func inALine[T any](of string, figures []Figure[T], result T) string {
+	for _, f := range figures {
+		if v := f.Of(result); !math.IsNaN(v) {
+			of += fmt.Sprintf(", %s %s %s", f.Name, Number(v), f.Unit)
+		}
+	}
+	return of
 }
 
 // WriteText writes the figures of one contender as a table for a terminal.
 func (r *Report) WriteText(w io.Writer, contender string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(what string, figure Stat, unit string) {
-		if figure.Rounds > 0 {
-			fmt.Fprintf(t, "  %s\t%s %s\n", what, figure.With(""), unit)
-		}
-	}
 	for _, load := range r.Drained() {
-		fmt.Fprintf(t, "DRAIN\t%s\n", load.Describe())
-		for _, f := range []Figure[*Drain]{
-			{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
-			{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
-			{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
-			{"rows written to MySQL", "per event", (*Drain).RowsPerEvent},
-			{"state on disk, compacted", "bytes per pair", (*Drain).BytesPerPair},
-		} {
-			line(f.Name, r.Drains(load.Shape.Name, contender, f.Of), f.Unit)
-		}
+		section(t, "DRAIN\t"+load.Describe(), drainFigures, func(of func(*Drain) float64) Stat {
+			return r.Drains(load.Shape.Name, contender, of)
+		})
 	}
-	percents, load := r.Percents()
-	for _, percent := range percents {
-		fmt.Fprintf(t, "LATENCY\t%s, %d %% of the drain rate\n", load.Describe(), percent)
-		sent := r.Latencies(contender, percent, func(l *LatencyLevel) float64 { return l.EventsPerSecond })
-		line("sent", sent, "events/s")
-		for _, f := range LatencyFigures {
-			line(f.Name, r.Latencies(contender, percent, f.Of), f.Unit)
-		}
+	section(t, "SUSTAINABLE\tp99 in MySQL is 1 s at most and does not rise", SustainableFigures,
+		func(of func(*Latency) float64) Stat { return r.Sustained(contender, of) })
+	for _, load := range r.LatencyLoads() {
+		section(t, "LATENCY\t"+load, LatencyFigures, func(of func(*LatencyLevel) float64) Stat {
+			return r.Latencies(contender, load, of)
+		})
 	}
-	for i, f := range RecoveryFigures {
-		figure := r.Recoveries(f.Of)
-		if i == 0 && figure.Rounds > 0 {
-			fmt.Fprintf(t, "RECOVERY\twithout local state\n")
-		}
-		line(f.Name, figure, f.Unit)
-	}
+	section(t, "RECOVERY\twithout local state", RecoveryFigures, r.Recoveries)
 	if accepted, first := r.Accepted(); first != nil {
 		shape := accepted.Shape
-		fmt.Fprintf(t, "ACCEPTING\t%s posts, %s\n", Number(float64(shape.Posts)), shape.InPartitions())
+		title := fmt.Sprintf("ACCEPTING\t%s posts, %s", Number(float64(shape.Posts)), shape.InPartitions())
 		for i, e := range first.Endpoints() {
-			for _, f := range AcceptingFigures {
-				line(RequestsOf(e)+", "+f.Name, r.Accepting(i, f.Of), f.Unit)
-			}
+			section(t, title+", "+RequestsOf(e), AcceptingFigures, func(of func(*producer.Endpoint) float64) Stat {
+				return r.Accepting(i, of)
+			})
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
 	}
 	return nil
+}
+
+// section writes the figures that have a value, after a title.
+func section[T any](w io.Writer, title string, figures []Figure[T], stat func(of func(T) float64) Stat) {
+	for _, f := range figures {
+		if s := stat(f.Of); s.Rounds > 0 {
+			if title != "" {
+				fmt.Fprintln(w, title)
+			}
+			title = ""
+			fmt.Fprintf(w, "  %s\t%s %s\n", f.Name, s.With(""), f.Unit)
+		}
+	}
+}
+
+var drainFigures = []Figure[*Drain]{
+	{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
+	{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
+	{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
+	{"rows written to MySQL", "per event", (*Drain).RowsPerEvent},
+	{"state on disk, compacted", "bytes per pair", (*Drain).BytesPerPair},
 }
 
 // Describe describes a workload in words.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -39,9 +40,13 @@ func TestText(t *testing.T) {
 	r := NewReport("", &Kudos{})
 	for round := range 3 {
 		rate := 12_000 + 100*float64(round)
-		level := LatencyLevel{Percent: 50, Kafka: Quantiles{P50: 1.5}, Reader: &Quantiles{P999: rate}}
+		level := LatencyLevel{Percent: 50, Kafka: Quantiles{Probes: 9, P50: 1.5}, MySQL: Quantiles{Behind: true},
+			Reader: &Quantiles{Probes: 9, P99: rate}, Seconds: 2,
+			Used: map[string]Usage{SenderProcess: {CPUSeconds: 0.2}}}
 		for _, run := range []Run{
-			{Latency: &Latency{Levels: []LatencyLevel{level}}},
+			{Latency: &Latency{Levels: []LatencyLevel{level}, DrainEventsPerSecond: 2 * rate,
+				Sustainable: &Sustainable{EventsPerSecond: rate, Steps: make([]LatencyLevel, 1)}}},
+			{Latency: &Latency{Levels: []LatencyLevel{{Events: 70}}}}, // of an earlier report
 			{Recovery: &Recovery{Pairs: 5000, EntriesPerSecond: rate}},
 			{Producer: accepted(rate), Load: DefaultProducerPlan().load()},
 		} {
@@ -52,18 +57,25 @@ func TestText(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, r.WriteText(&text, "kudos"))
 	for _, line := range []string{
-		`LATENCY +: 0 posts, all alike, 0 partitions, seed 0, 50 % of the drain rate`,
+		`SUSTAINABLE +p99 in MySQL is 1 s at most and does not rise`,
+		`  sustainable rate +12,100 \(12,000–12,200\) events/s`,
+		`  share of the drain rate +50 %`,
+		`LATENCY +50 %`,
 		`  visible in Kafka, p50 +1\.50 ms`,
-		`  visible in the reader, p99\.9 +12,100 \(12,000–12,200\) ms`,
+		`  visible in MySQL, p99 +∞ ms`,
+		`  visible in the reader, p99 +12,100 \(12,000–12,200\) ms`,
+		`  CPU of the sender +10 % of a core`,
 		`RECOVERY +without local state`,
 		`  pairs +5,000 `,
 		`  pairs per second +12,100 \(12,000–12,200\) `,
-		`ACCEPTING +1,000 posts, 4 partitions`,
-		`  single likes, highest rate +12,100 \(12,000–12,200\) likes/s`,
-		`  batches of 1,000, p99\.9 at half the highest rate +7,000 ms`,
+		`ACCEPTING +1,000 posts, 4 partitions, single likes`,
+		`  highest rate +12,100 \(12,000–12,200\) likes/s`,
+		`ACCEPTING +1,000 posts, 4 partitions, batches of 1,000`,
+		`  p99\.9 at half the highest rate +7,000 ms`,
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", text.String())
 	}
+	require.NotContains(t, text.String(), "70")
 }
 
 // TestMissingAcceptedLikesAreReported: a producer that accepts likes which do not reach Kafka gets no figures.
@@ -92,21 +104,63 @@ func TestMissingAcceptedLikesAreReported(t *testing.T) {
 // TestProbesAreQueriedAgain: a query that times out is repeated and its time counts; an error ends the run.
 func TestProbesAreQueriedAgain(t *testing.T) {
 	answers := []error{context.DeadlineExceeded, nil, errors.New("no such table")}
-	watchOne := func() ([]time.Duration, error) {
-		probes := make(chan probe, 1)
-		probes <- probe{post: 1, sent: time.Now()}
-		close(probes)
-		return watch(testkit.Context(t), "a place", func(context.Context, []uint64) (map[uint64]bool, error) {
-			err := answers[0]
-			answers = answers[1:]
-			return map[uint64]bool{1: err == nil}, err
-		}, probes)
+	var seen []likesOf
+	err := every(time.Millisecond, func(context.Context, []uint64) ([]likesOf, error) {
+		err := answers[0]
+		if answers = answers[1:]; err != nil {
+			return nil, err
+		}
+		return []likesOf{{1, 2}}, nil
+	})(testkit.Context(t), nil, func(counts []likesOf) { seen = append(seen, counts...) })
+	require.EqualError(t, err, "no such table")
+	require.Equal(t, []likesOf{{1, 2}}, seen)
+}
+
+// TestProbesAreSeenInOrder: a count of n shows the first n probes of its post, after those of earlier passes.
+func TestProbesAreSeenInOrder(t *testing.T) {
+	posts := probePosts(4)
+	for partition, post := range posts {
+		require.EqualValues(t, partition, schema.PartitionFor(post, 4))
 	}
-	took, err := watchOne()
-	require.NoError(t, err)
-	require.Len(t, took, 1)
-	_, err = watchOne()
-	require.EqualError(t, err, "querying probes in a place: no such table")
+	l := &openLoop{latencyRun: &latencyRun{posts: posts[:2]}, before: map[uint64]int64{posts[0]: 10},
+		begin: time.Now().Add(-time.Minute)}
+	l.due = [][]time.Duration{{time.Second, 2 * time.Second}, {3 * time.Second}}
+	p := &place{next: make([]int, 2)}
+	see := func(first, second int64) { l.see(p, []likesOf{{posts[1], second}, {posts[0], first}}) }
+	see(10, 0)
+	require.Empty(t, p.seen)
+	require.InDelta(t, 59, l.oldest([]*place{p}).Seconds(), 0.9)
+	see(11, 1)
+	require.Len(t, p.seen, 2)
+	require.Equal(t, 3*time.Second, p.seen[0].due)
+	require.InDelta(t, 57, p.seen[0].took.Seconds(), 0.9)
+	require.InDelta(t, 58, l.oldest([]*place{p}).Seconds(), 0.9)
+	see(12, 1)
+	see(12, 1)
+	require.Len(t, p.seen, 3)
+	require.Negative(t, l.oldest([]*place{p}))
+}
+
+func TestRise(t *testing.T) {
+	for name, c := range map[string]struct {
+		latency func(at float64) float64 // in seconds, at a second after the warm-up
+		want    float64                  // within 10 ms
+	}{
+		"steady":             {func(float64) float64 { return 0.2 }, 0},
+		"1 % overload":       {func(at float64) float64 { return 0.1 + at/100 }, 600},
+		"recovering":         {func(at float64) float64 { return 1 - at/100 }, -600},
+		"a stall":            {func(at float64) float64 { return 0.1 + max(0, 2-math.Abs(at-30)) }, 0},
+		"a stall at the end": {func(at float64) float64 { return 0.1 + max(0, at-57) }, 0},
+		"slow warm-up":       {func(at float64) float64 { return 0.1 + max(0, 1-at) }, 0},
+	} {
+		var delays []delay
+		for at := -3.0; at < 60; at += 0.01 {
+			due := time.Duration((at + 3) * float64(time.Second))
+			delays = append(delays, delay{due, time.Duration(c.latency(at) * float64(time.Second))})
+		}
+		require.InDelta(t, c.want, rise(delays, 3*time.Second, time.Minute), 10, name)
+	}
+	require.Zero(t, rise(nil, 0, time.Minute))
 }
 
 func TestProgress(t *testing.T) {

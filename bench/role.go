@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,30 +109,42 @@ func get(ctx context.Context, url string) (status int, body []byte, err error) {
 }
 
 // askReader queries a reader's API at addr for many counts at once.
-func askReader(addr string) ask {
-	return func(ctx context.Context, posts []uint64) (map[uint64]bool, error) {
+func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
+	return func(ctx context.Context, posts []uint64) ([]likesOf, error) {
 		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", status, body)
+		}
+		var answer struct{ Posts []likesOf }
+		if err == nil {
+			err = json.Unmarshal(body, &answer)
+		}
+		return answer.Posts, err
+	}
+}
+
+// watchStream watches the live stream (Server-Sent Events) of a reader at addr.
+func watchStream(addr string) func(context.Context, []uint64, func([]likesOf)) error {
+	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
+		url := "http://" + addr + "/v1/stream?post_ids=" + joined(posts)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if status != http.StatusOK {
-			return nil, fmt.Errorf("status %d: %s", status, body)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
 		}
-		var answer struct {
-			Posts []struct {
-				PostID uint64 `json:"post_id,string"`
-				Likes  int64  `json:"likes"`
-			} `json:"posts"`
-		}
-		if err := json.Unmarshal(body, &answer); err != nil {
-			return nil, err
-		}
-		seen := map[uint64]bool{}
-		for _, p := range answer.Posts {
-			if p.Likes == 1 {
-				seen[p.PostID] = true
+		defer resp.Body.Close()
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				var count likesOf
+				if err := json.Unmarshal(data, &count); err != nil {
+					return err
+				}
+				see([]likesOf{count})
 			}
 		}
-		return seen, nil
+		return fmt.Errorf("the stream has ended: %s", resp.Status)
 	}
 }

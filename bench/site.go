@@ -24,8 +24,9 @@ import (
 
 // Site provides servers. Each run gets servers without data of earlier runs.
 type Site interface {
-	Open(ctx context.Context, c Contender) (*Servers, error) // makes servers ready, until Close
-	Close() error                                            // cleans up after Open
+	// Open makes servers ready, until Close, with a broker configuration that it knows by name.
+	Open(ctx context.Context, c Contender, broker string) (*Servers, error)
+	Close() error // cleans up after Open
 }
 
 // Servers are the servers of one run.
@@ -146,7 +147,7 @@ type unusableError struct{ error }
 func (e *unusableError) Unwrap() error { return e.error }
 
 // Open rejects servers that are in use, removes what an earlier run left, and marks the database.
-func (n *NamedSite) Open(ctx context.Context, _ Contender) (*Servers, error) {
+func (n *NamedSite) Open(ctx context.Context, _ Contender, _ string) (*Servers, error) {
 	err := n.claim(ctx)
 	if err == nil {
 		return &n.Servers, nil

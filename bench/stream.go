@@ -108,6 +108,11 @@ func (s *Stream) below(n uint64) uint64 {
 	return high
 }
 
+// Grow makes room for n more events, so that Next does not have to.
+func (s *Stream) Grow(n int) {
+	s.events, s.postOf, s.liked = slices.Grow(s.events, n), slices.Grow(s.postOf, n), slices.Grow(s.liked, n)
+}
+
 // Next generates the next event. Event times never decrease.
 func (s *Stream) Next() (schema.Event, error) {
 	n := len(s.events)

@@ -39,8 +39,9 @@ func (a *app) benchCommand() *cobra.Command {
 
   drain     fills a topic and starts a processor on it: events per second from the first
             poll until the last count is committed in MySQL, and the resources used
-  latency   sends events at 10, 50 and 80 % of that rate: the time until an event's count
-            is visible in MySQL and in a reader
+  latency   searches the highest rate that is sustainable, and sends events at 10, 50 and
+            80 % of it, and 1,000, 20,000 and 100,000 a second to one post: the time until
+            an event's count is visible in MySQL, in a reader and in its live stream
   recovery  starts a processor without its local state: reactions per second until every
             partition is running
   producer  sends likes over HTTP, one by one and in batches of 1,000: the highest rate
@@ -114,7 +115,8 @@ func addBenchFlags(cmd *cobra.Command) *benchFlags {
 	f.IntVar(&b.events, "events", 2_000_000, "events to drain, also to find the rate for latency")
 	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000,
 		"events whose state is recovered; ten events make nine reactions")
-	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
+	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate; the "+
+		"sustainable one is held three times as long, others in the search for 5 s at most")
 	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second,
 		"how long the producer runs at each rate that is tried; at half of the highest, three times as long")
 	f.IntVar(&b.rounds, "rounds", 1, "how many times everything is measured; figures are medians")
@@ -153,9 +155,13 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 		}
 	}
 	if slices.Contains(b.parts, "latency") {
-		p.Latency = bench.DefaultLatencyPlan(b.seed)
-		p.Latency.Load.Events, p.Latency.Measure = b.events, b.seconds
-		partitions(&p.Latency.Load.Shape)
+		shares, fixed := bench.DefaultLatencyPlans(b.seed)
+		p.Latency = []*bench.LatencyPlan{shares, fixed}
+		for _, plan := range p.Latency {
+			plan.Load.Events = b.events
+			plan.HoldEach(b.seconds)
+			partitions(&plan.Load.Shape)
+		}
 	}
 	if slices.Contains(b.parts, "recovery") {
 		p.Recovery = bench.DefaultRecovery(b.seed)

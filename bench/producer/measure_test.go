@@ -153,6 +153,24 @@ func TestSearchFindsTheCapacity(t *testing.T) {
 	}
 }
 
+func TestHighest(t *testing.T) {
+	for capacity, want := range map[float64]float64{4: 0, 5: 5, 19: 18.34, 20: 20, 44: 43.62, 79: 73.36, 80: 0} {
+		tried := map[float64]bool{}
+		got, err := Highest(20, 5, 100, func(rate float64) (bool, error) {
+			require.NotContains(t, tried, rate)
+			tried[rate] = true
+			return rate <= capacity, nil
+		})
+		require.NoError(t, err)
+		require.InDelta(t, want, got, 0.01, "capacity %v", capacity)
+		require.LessOrEqual(t, len(tried), 6)
+		require.True(t, want == 0 || capacity < got*Resolution, "capacity %v", capacity)
+	}
+	broken := errors.New("broken")
+	_, err := Highest(20, 5, 100, func(float64) (bool, error) { return false, broken })
+	require.Equal(t, broken, err)
+}
+
 func TestSearchLooksTwice(t *testing.T) {
 	want := (&model{capacity: 12_345}).find(t)
 	m := model{capacity: 12_345, hiccups: map[int]bool{1: true, 3: true, 6: true}}

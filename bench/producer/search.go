@@ -13,9 +13,12 @@ const (
 	// maxRate and minRate, in likes per second, bound the search.
 	maxRate = 10_000_000.0
 	minRate = 1.0
-	// narrowings is how often the bracket, a factor of 2, is halved logarithmically: down to 2^(1/8), 9 % of capacity.
+	// narrowings is how often the bracket, a factor of 2, is halved logarithmically.
 	narrowings = 3
 )
+
+// Resolution is the factor to within which the highest rate is found: 2^(1/8), 9 %.
+var Resolution = math.Exp2(1.0 / (1 << narrowings))
 
 type search struct {
 	options *Options
@@ -31,44 +34,47 @@ func (s *search) run(ctx context.Context) error {
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
 		return err
 	}
-	low, high, err := s.bracket(ctx)
+	try := func(rate float64) (bool, error) { return s.try(ctx, rate) }
+	low, err := Highest(s.options.StartRate, minRate, maxRate, try)
+	if err == nil && low == 0 {
+		err = s.noCapacity()
+	}
 	if err != nil {
 		return err
-	}
-	for range narrowings {
-		rate := math.Sqrt(low * high)
-		carried, err := s.try(ctx, rate)
-		if err != nil {
-			return err
-		}
-		if carried {
-			low = rate
-		} else {
-			high = rate
-		}
 	}
 	s.found.Half, err = s.hold(ctx, "half of the capacity", low/2, s.options.HoldFor)
 	return err
 }
 
-// bracket returns a rate that is sustained, and twice that rate, which is not.
-func (s *search) bracket(ctx context.Context) (low, high float64, err error) {
-	rate := s.options.StartRate
-	for low == 0 || high == 0 {
-		if rate > maxRate || rate < minRate {
-			return 0, 0, s.noCapacity()
+// Highest returns the highest rate that is sustained, to within Resolution; 0 if it is not between least and most. It
+// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically.
+func Highest(start, least, most float64, sustained func(rate float64) (bool, error)) (float64, error) {
+	low, high := 0.0, 0.0
+	for i := 0; i < narrowings; {
+		rate := start
+		switch {
+		case low > 0 && high > 0:
+			rate = math.Sqrt(low * high)
+			i++
+		case low > 0:
+			rate = low * 2
+		case high > 0:
+			rate = high / 2
 		}
-		carried, err := s.try(ctx, rate)
+		if rate > most || rate < least {
+			return 0, nil
+		}
+		ok, err := sustained(rate)
 		switch {
 		case err != nil:
-			return 0, 0, err
-		case carried:
-			low, rate = rate, rate*2
+			return 0, err
+		case ok:
+			low = rate
 		default:
-			high, rate = rate, rate/2
+			high = rate
 		}
 	}
-	return low, high, nil
+	return low, nil
 }
 
 func (s *search) noCapacity() error {

@@ -35,7 +35,7 @@ type sharedServers struct {
 	redis   *stack.Redis
 }
 
-func (s *sharedServers) Open(ctx context.Context, c bench.Contender) (*bench.Servers, error) {
+func (s *sharedServers) Open(ctx context.Context, c bench.Contender, _ string) (*bench.Servers, error) {
 	at := &s.brokers[s.opened%len(s.brokers)]
 	if *at == nil {
 		*at = shared.Kafka(s.t)
@@ -182,7 +182,7 @@ func TestPeersCountExactly(t *testing.T) {
 				stack.Require(t, stack.NeedRedis)
 			}
 			site := &sharedServers{t: t}
-			s, err := site.Open(ctx, peer)
+			s, err := site.Open(ctx, peer, "")
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, site.Close()) })
 			require.NoError(t, peer.Prepare(ctx, s, 4))
@@ -279,6 +279,28 @@ func TestPlanOfTheProducer(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, plan.Producer.Options.StepFor, bench.DefaultProducerPlan().Options.StepFor)
 	require.Nil(t, plan.Latency)
+}
+
+func TestPlanOfLatency(t *testing.T) {
+	s := settings{measure: "sustainable,latency", rounds: 1, out: os.Stdout, reader: true, brokers: "default,tuned"}
+	plan, err := s.plan()
+	require.NoError(t, err)
+	shares, fixed := bench.DefaultLatencyPlans(0)
+	require.Equal(t, []*bench.LatencyPlan{shares, fixed}, plan.Latency)
+	require.Equal(t, []string{"default", "tuned"}, plan.Brokers)
+	s = settings{measure: "latency", out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10, probe: 7}
+	plan, err = s.plan()
+	require.NoError(t, err)
+	require.Len(t, plan.Latency, 1)
+	only := plan.Latency[0]
+	require.Equal(t, []int{5}, only.Rates)
+	require.Equal(t, 10*time.Second, only.Measure)
+	require.Equal(t, 7*time.Second, only.Probe)
+	require.Equal(t, 30*time.Second, only.Confirm)
+	require.False(t, only.Reader)
+	s.brokers = "fast"
+	_, err = s.plan()
+	require.EqualError(t, err, `unknown broker "fast"; must be default or tuned`)
 }
 
 func TestUnknownNames(t *testing.T) {

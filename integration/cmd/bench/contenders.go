@@ -67,7 +67,7 @@ func buildOne(ctx context.Context, name, source, into, profiles string) (_ bench
 		k.Program.Path, err = stack.BuildKudos(ctx, into, programFlags)
 		return k, err
 	case "streams":
-		p.about = "Kafka Streams: latest action, count, exactly_once_v2; a sink to MySQL"
+		p.about = "Kafka Streams: latest action, count, exactly_once_v2, a commit every 100 ms; a sink to MySQL"
 		p.program, err = buildStreams(ctx, source)
 		return p, err
 	case "redis":

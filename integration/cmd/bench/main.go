@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,13 +24,14 @@ import (
 )
 
 type settings struct {
-	contenders, shapes, measure   string
-	percents                      []int
-	events, rounds, slower, slow  int
-	seed                          uint64
-	json, markdown, dir, profiles string
-	quick, keep                   bool
-	out                           *os.File
+	contenders, shapes, measure, brokers string
+	percents, rates                      []int
+	events, rounds, slower, slow         int
+	seconds, probe                       int
+	seed                                 uint64
+	json, markdown, dir, profiles        string
+	quick, keep, reader                  bool
+	out                                  *os.File
 }
 
 func main() {
@@ -37,10 +39,22 @@ func main() {
 	flag.StringVar(&s.contenders, "contenders", "",
 		"comma-separated: kudos, redis, goka, streams, sql (default: all whose source is present)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "comma-separated workloads to drain")
-	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "comma-separated measurements")
-	flag.Func("percents", "comma-separated percentages of the drain rate to measure latency at (default: 10,50,80)",
+	flag.StringVar(&s.measure, "measure", "drain,sustainable,latency,recovery,producer",
+		"comma-separated measurements; sustainable: the highest rate, and latency at shares of it; latency: at fixed "+
+			"rates on one post")
+	flag.StringVar(&s.brokers, "broker", bench.DefaultBroker, "comma-separated configurations of Kafka to measure: "+
+		"default, and tuned ("+retryBackoff+"=1)")
+	flag.Func("percents", "comma-separated percentages of the sustainable rate for latency (default: 10,50,80)",
 		func(list string) (err error) { s.percents, err = numbers(list); return err })
-	flag.IntVar(&s.events, "events", 0, "events per workload (default: 5,000,000, uniform 10,000,000)")
+	flag.Func("rates", "comma-separated events/s on one post for latency (default: 1000,20000,100000)",
+		func(list string) (err error) { s.rates, err = numbers(list); return err })
+	flag.IntVar(&s.seconds, "seconds", 0, "how long latency is measured at each rate (default: 20; 2 with -quick); "+
+		"the sustainable rate is held three times as long")
+	flag.IntVar(&s.probe, "probe-seconds", 0,
+		"how long a rate is held in the search for the sustainable one (default: as -seconds, but 5 at most)")
+	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
+	flag.IntVar(&s.events, "events", 0,
+		"events per workload (default: 5,000,000, uniform 10,000,000, before latency 2,000,000)")
 	flag.IntVar(&s.slower, "slower-events", 500_000,
 		"events for goka and streams, which are an order of magnitude slower (0: as for the others)")
 	flag.IntVar(&s.slow, "sql-events", 50_000,
@@ -129,13 +143,19 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 
 func (s *settings) plan() (*bench.Plan, error) {
 	if s.quick {
-		s.rounds, s.events = 1, 200_000
+		s.rounds, s.events, s.seconds = 1, 200_000, cmp.Or(s.seconds, 2)
 		if s.contenders == "" {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
+	p := &bench.Plan{Rounds: s.rounds, Brokers: words(s.brokers),
+		Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
 		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow}}
+	for _, broker := range p.Brokers {
+		if _, ok := brokerProperties[broker]; !ok {
+			return nil, fmt.Errorf("unknown broker %q; must be %s or tuned", broker, bench.DefaultBroker)
+		}
+	}
 	for _, what := range words(s.measure) {
 		switch what {
 		case "drain":
@@ -152,15 +172,8 @@ func (s *settings) plan() (*bench.Plan, error) {
 				}
 				p.Drains = append(p.Drains, bench.Workload{Seed: s.seed, Shape: shape, Events: events})
 			}
-		case "latency":
-			p.Latency = bench.DefaultLatencyPlan(s.seed)
-			if s.quick {
-				p.Latency.Load.Events, p.Latency.Percents = 200_000, []int{50}
-				p.Latency.Warmup, p.Latency.Measure = time.Second, 2*time.Second
-			}
-			if len(s.percents) > 0 {
-				p.Latency.Percents = s.percents
-			}
+		case "sustainable", "latency":
+			p.Latency = append(p.Latency, s.latency(what))
 		case "recovery":
 			p.Recovery = bench.DefaultRecovery(s.seed)
 			if s.quick {
@@ -172,10 +185,29 @@ func (s *settings) plan() (*bench.Plan, error) {
 				p.Producer.HoldEach(time.Second)
 			}
 		default:
-			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, latency, recovery and producer", what)
+			return nil, fmt.Errorf("unknown measurement %q; must be one of drain, sustainable, latency, "+
+				"recovery and producer", what)
 		}
 	}
 	return p, nil
+}
+
+func (s *settings) latency(measure string) *bench.LatencyPlan {
+	p, fixed := bench.DefaultLatencyPlans(s.seed)
+	if len(s.percents) > 0 {
+		p.Percents = s.percents
+	}
+	if measure == "latency" {
+		if p = fixed; len(s.rates) > 0 {
+			p.Rates = s.rates
+		}
+	}
+	p.Reader, p.Load.Events = s.reader, cmp.Or(s.events, p.Load.Events)
+	if s.seconds > 0 {
+		p.HoldEach(time.Duration(s.seconds) * time.Second)
+	}
+	p.Probe = cmp.Or(time.Duration(s.probe)*time.Second, p.Probe)
+	return p
 }
 
 func numbers(list string) (numbers []int, err error) {
@@ -218,5 +250,6 @@ func describe(ctx context.Context, r *bench.Report) {
 	r.Settings["MariaDB"] = "innodb_flush_log_at_trx_commit=1, sync_binlog=1, binary log on, otherwise as shipped"
 	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; " +
 		"otherwise as shipped"
+	r.Settings["Kafka, tuned broker"] = retryBackoff + "=1" // in runs with that broker
 	r.Settings["Redis"] = "appendonly yes, appendfsync everysec, no snapshots"
 }

@@ -11,7 +11,6 @@ import (
 	"text/template"
 
 	"kudos/bench"
-	"kudos/bench/producer"
 )
 
 // document is the template of docs/benchmarks.md. Its table rows are cells, which it joins with bars.
@@ -51,31 +50,51 @@ func (p page) Targets() (table [][]string) {
 		}
 		table = append(table, []string{what, sign + " " + bench.Number(want) + unit, reached.With(unit), mark})
 	}
-	faster := func(shape, peer string, want float64) {
-		add(fmt.Sprintf("%s: kudos / %s", shape, peer), "≥", want, "×", p.ratio(shape, peer))
+	for _, t := range []struct {
+		load, quantile string
+		want           float64
+	}{
+		{"1,000/s", "p50", 15}, {"1,000/s", "p99", 40}, {"20,000/s", "p50", 15}, {"20,000/s", "p99", 40},
+		{"100,000/s", "p99", 75}, {"50 %", "p99", 100}, {"80 %", "p99", 250},
+	} {
+		add("publish to MySQL, "+t.quantile+" at "+inWords(t.load), "≤", t.want, " ms",
+			p.latency(t.load, "visible in MySQL, "+t.quantile))
 	}
-	latency := func(of string) bench.Stat {
-		figures := bench.LatencyFigures
-		i := slices.IndexFunc(figures, func(f bench.Figure[*bench.LatencyLevel]) bool { return f.Name == of })
-		return p.Latencies(kudosName, 50, figures[i].Of)
+	slowest, live := "", bench.Stat{}
+	for _, load := range p.LatencyLoads() {
+		if at := p.latency(load, "visible in the live stream, p99"); at.Rounds > 0 && at.Median >= live.Median {
+			slowest, live = ": "+inWords(load), at
+		}
 	}
-	faster("skewed-1000", "redis", 3)
-	faster("skewed-1000", "goka", 8)
-	faster("skewed-1000", "streams", 8)
-	faster("skewed-1000", "sql", 100)
-	add("hot, one partition: events/s", "≥", 500_000, "", p.Drains("hot", kudosName, eventsPerSecond))
-	faster("hot", "redis", 2)
-	faster("uniform", "redis", 1)
-	add("publish to visible in MySQL, p99 at 50 % load", "≤", 150, " ms", latency("visible in MySQL, p99"))
-	add("publish to visible in the reader, p99 at 50 % load", "≤", 150, " ms", latency("visible in the reader, p99"))
-	add("like accepted, p99 at 50 % of capacity", "≤", 100, " ms",
-		p.Accepting(0, func(e *producer.Endpoint) float64 { return e.Half.P99Ms }))
-	add("state on disk after compaction, bytes per pair (recovery's state)", "≤", 24, "",
-		p.Recoveries(func(r *bench.Recovery) float64 { return r.Drained.BytesPerPair() }))
-	add("recovery, entries/s", "≥", 1_000_000, "",
+	add("publish to live stream, p99 at the slowest load"+slowest, "≤", 300, " ms", live)
+	add("sustainable rate / drain rate", "≥", 40, " %", p.Sustained(kudosName, bench.SustainableFigures[2].Of))
+	for _, shape := range []string{"hot", "skewed-1000"} {
+		add(shape+": CPU of the processor per million events", "≤", 2, " s",
+			p.Drains(shape, kudosName, bench.CPUPerMillion(bench.ContenderProcess)))
+	}
+	add("CPU of the processor at "+inWords("1,000/s"), "≤", 5, " % of a core",
+		p.latency("1,000/s", "CPU of the processor"))
+	for i, shape := range bench.ShapeNames() {
+		add(shape+": kudos / redis", "≥", []float64{1.5, 2, 1.2, 1.2}[i], "×", p.ratio(shape, "redis"))
+	}
+	add("recovery, pairs/s", "≥", 2_000_000, "",
 		p.Recoveries(func(r *bench.Recovery) float64 { return r.EntriesPerSecond }))
-	add("resident memory with recovery's state", "≤", 1024, " MiB", p.Recoveries(mostRSS))
 	return table
+}
+
+// latency is a figure of kudos at a load, by the figure's name.
+func (p page) latency(load, of string) bench.Stat {
+	figures := bench.LatencyFigures
+	i := slices.IndexFunc(figures, func(f bench.Figure[*bench.LatencyLevel]) bool { return f.Name == of })
+	return p.Latencies(kudosName, load, figures[i].Of)
+}
+
+// inWords describes a load that bench.LatencyLevel.Load names.
+func inWords(load string) string {
+	if strings.HasSuffix(load, "%") {
+		return load + " of the sustainable rate"
+	}
+	return load + " on one post"
 }
 
 func eventsPerSecond(d *bench.Drain) float64 { return d.EventsPerSecond }
@@ -92,20 +111,12 @@ func allCPUPerMillion(d *bench.Drain) float64 {
 	return sum / float64(d.Events) * 1e6
 }
 
-// mostRSS is the larger of a process's memory after draining that many pairs and after recovering them, in MiB.
-func mostRSS(r *bench.Recovery) float64 {
-	if r.RSSBytes == 0 {
-		return math.NaN()
-	}
-	return float64(max(r.RSSBytes, r.Drained.RSSBytes)) / (1 << 20)
-}
-
 // ratio is the rate of kudos relative to a peer's, within each round.
 func (p page) ratio(shape, peer string) bench.Stat {
 	rates := map[string]map[int]float64{kudosName: {}, peer: {}}
 	for _, run := range p.Runs {
-		if run.Drain != nil && run.Load.Shape.Name == shape && rates[run.Contender] != nil {
-			rates[run.Contender][run.Round] = run.Drain.EventsPerSecond
+		if run.Drain != nil && run.Load.Shape.Name == shape && rates[run.Label()] != nil {
+			rates[run.Label()][run.Round] = run.Drain.EventsPerSecond
 		}
 	}
 	var values []float64
@@ -142,29 +153,52 @@ func (p page) DrainRows(shape string) (table [][]string) {
 	return table
 }
 
-// LatencyLoad is the workload of the latency measurement.
-func (p page) LatencyLoad() bench.Workload {
-	_, load := p.Percents()
-	return load
-}
-
-// LatencyRows are the rows of each contender at each percentage of its rate.
-func (p page) LatencyRows() (table [][]string) {
-	percents, _ := p.Percents()
+// SustainableRows are the rows of the contenders whose sustainable rate is known.
+func (p page) SustainableRows() (table [][]string) {
 	for _, name := range p.Order() {
-		for _, percent := range percents {
-			rate := p.Latencies(name, percent, func(l *bench.LatencyLevel) float64 { return l.EventsPerSecond })
-			if rate.Rounds == 0 {
-				continue
-			}
-			cells := []string{name, fmt.Sprintf("%d %%", percent), bench.Number(rate.Median)}
-			for _, f := range bench.LatencyFigures {
-				cells = append(cells, p.Latencies(name, percent, f.Of).With(""))
-			}
+		cells := []string{name}
+		for _, f := range bench.SustainableFigures {
+			cells = append(cells, p.Sustained(name, f.Of).With(""))
+		}
+		if cells[1] != "" {
 			table = append(table, cells)
 		}
 	}
 	return table
+}
+
+// LatencyRows are the rows of each load and contender.
+func (p page) LatencyRows() (table [][]string) {
+	for _, load := range p.LatencyLoads() {
+		for _, name := range p.Order() {
+			cells := []string{load, name}
+			for _, f := range bench.LatencyFigures {
+				cells = append(cells, p.Latencies(name, load, f.Of).With(""))
+			}
+			if cells[2] != "" {
+				table = append(table, cells)
+			}
+		}
+	}
+	return table
+}
+
+// Processes says what ran on the machine. Earlier reports do not know.
+func (p page) Processes() string {
+	all, loads := map[string]bool{}, []float64(nil)
+	for _, run := range p.Runs {
+		for _, process := range run.Processes {
+			all[process] = true
+		}
+		if len(run.Processes) > 0 {
+			loads = append(loads, run.LoadAverage)
+		}
+	}
+	if len(all) == 0 {
+		return ":"
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+	return fmt.Sprintf(" (%s), load average at the start of a run: %s.", names, bench.StatOf(loads).With(""))
 }
 
 // RecoveryRows are the rows of kudos' recovery.
@@ -230,9 +264,10 @@ func (p page) Commits() string {
 func (p page) Order() []string {
 	names := map[string]bool{}
 	for _, run := range p.Runs {
-		names[run.Contender] = true
+		names[run.Label()] = true
 	}
-	place := func(name string) int {
+	place := func(label string) int {
+		name, _, _ := strings.Cut(label, ",")
 		if i := slices.Index(known, name); i >= 0 {
 			return i
 		}

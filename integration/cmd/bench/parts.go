@@ -62,9 +62,9 @@ func addPart(r, part *bench.Report) error {
 		}
 		for _, o := range r.Runs {
 			same := measured(&o) == measured(run)
-			if same && o.Round == run.Round && o.Contender == run.Contender && o.Load == run.Load {
+			if same && o.Round == run.Round && o.Label() == run.Label() && o.Load == run.Load {
 				return fmt.Errorf("round %d, %s, %s is in more than one part",
-					run.Round, run.Load.Shape.Name, run.Contender)
+					run.Round, run.Load.Shape.Name, run.Label())
 			}
 			if same && o.Commit != run.Commit {
 				return fmt.Errorf("%s is from commit %s in one part and from %s in another: its rounds must "+

@@ -10,7 +10,14 @@ import (
 	"kudos/stream/kafka"
 )
 
-const database = "bench"
+const (
+	database     = "bench"
+	retryBackoff = "add.partitions.to.txn.retry.backoff.ms"
+)
+
+// brokerProperties are the configurations of Kafka. A transaction that begins while the broker completes the previous
+// one of its id is retried there after retryBackoff, 20 ms by default.
+var brokerProperties = map[string]map[string]string{bench.DefaultBroker: nil, "tuned": {retryBackoff: "1"}}
 
 type servers struct {
 	dir string // for the servers' data
@@ -19,13 +26,14 @@ type servers struct {
 	open []interface{ Close() error }
 }
 
-func (s *servers) Open(ctx context.Context, c bench.Contender) (_ *bench.Servers, err error) {
+func (s *servers) Open(ctx context.Context, c bench.Contender, broker string) (_ *bench.Servers, err error) {
 	defer stack.CloseOnError(&err, s.Close)
-	broker, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: s.dir, Log: s.log})
+	cluster, err := stack.StartKafka(ctx,
+		stack.KafkaOptions{Dir: s.dir, Log: s.log, ExtraProperties: brokerProperties[broker]})
 	if err != nil {
 		return nil, err
 	}
-	s.open = append(s.open, broker)
+	s.open = append(s.open, cluster)
 	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{
 		Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}, // counts rows
 	})
@@ -36,7 +44,7 @@ func (s *servers) Open(ctx context.Context, c bench.Contender) (_ *bench.Servers
 	if err := mariadb.CreateDatabase(ctx, database); err != nil {
 		return nil, err
 	}
-	b := newServers(broker, mariadb, mariadb.DSN(database), s.log)
+	b := newServers(cluster, mariadb, mariadb.DSN(database), s.log)
 	if p, ok := c.(*peer); ok && p.needsRedis {
 		r, err := p.startRedis(ctx, b, s.dir)
 		if err != nil {
