@@ -14,8 +14,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-// BenchmarkTransactions measures the transactions of one partition's fold, one after another, with as many brokers as
-// replicas, and with the broker's default for how long it waits for the previous transaction (20 ms) or 1 ms. Half of
+// BenchmarkTransactions measures the transactions of one partition's fold, one after another, with one transactional id
+// and with two in turn, with as many brokers as replicas, and with the broker's default for how long it waits for the
+// previous transaction of an id (20 ms) or 1 ms. Half of
 // the records go to the state table, half to like-updates. Latency is from the beginning of a transaction until a
 // consumer has its last record. Run it with -benchtime 1000x.
 func BenchmarkTransactions(b *testing.B) {
@@ -25,7 +26,12 @@ func BenchmarkTransactions(b *testing.B) {
 				s := newOwnSystem(b, 1, replicas, map[string]string{"add.partitions.to.txn.retry.backoff.ms": backoff})
 				t := newTransactions(b, s)
 				for _, records := range []int{20, 2000} {
-					b.Run(fmt.Sprintf("records=%d", records), func(b *testing.B) { t.measure(b, records) })
+					for _, ids := range []int{1, 2} {
+						b.Run(fmt.Sprintf("records=%d/ids=%d", records, ids), func(b *testing.B) {
+							t.txn.Alternate(ids == 2)
+							t.measure(b, records)
+						})
+					}
 				}
 			})
 		}
@@ -49,7 +55,8 @@ func newTransactions(b *testing.B, s *system) *transactions {
 	options := kafka.DefaultOptions()
 	options.Brokers = s.brokers
 	t := &transactions{visible: make(chan time.Duration, 1_000_000)}
-	t.txn = kafka.NewTxn(kafka.TxnOptions{ID: schema.FoldTransactionalID(0), Member: m,
+	t.txn = kafka.NewTxn(kafka.TxnOptions{IDs: schema.FoldTransactionalIDs(0), Group: m.Group,
+		Member: func() (kafka.Member, error) { return m, nil },
 		Source: kafka.LogPartition{Topic: schema.TopicLikes}, Timeout: time.Minute, Kafka: options,
 		BatchMaxBytes: schema.BatchMaxBytes}, s.log)
 	require.NoError(b, t.txn.Fence(b.Context()))
