@@ -138,7 +138,8 @@ func (s *system) role(name, role string, args ...string) *process {
 func (s *system) processor(name string, args ...string) *process {
 	dir := s.t.TempDir()
 	return s.process(name, dir, append(s.on("processor", "--set", "processor.session_timeout="+s.sessionTimeout,
-		"--set", "processor.state_dir="+cmp.Or(s.stateDir, filepath.Join(dir, "state"))), slices.Concat(s.processorArgs, args)...)...)
+		"--set", "processor.state_dir="+cmp.Or(s.stateDir, filepath.Join(dir, "state"))),
+		slices.Concat(s.processorArgs, args)...)...)
 }
 
 func (s *system) twoProcessors(args ...string) []*process {

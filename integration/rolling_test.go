@@ -264,7 +264,7 @@ func (f *fleet) refusedBy(settings string, install func(version string), before,
 }
 
 // TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its processes
-// are replaced one by one by those of this commit, which then use two transactional ids, and one again, and then replaced
+// are replaced one by one by those of this commit, which then use two transactional ids, and one again, and replaced
 // back. Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	parallel(t, tier.Verify)

@@ -220,7 +220,7 @@ func TestRule2(t *testing.T) {
 	s.requireUpdates(4)
 }
 
-// stepUntil makes a step that is held, and returns a function that lets it go on to its end.
+// stepUntil makes a step that is held, and returns a function that lets it continue to its end.
 func (o *owner) stepUntil(step string) (release func()) {
 	reached, goOn := o.kafka.holdAt(o.s.t, step)
 	worked := make(chan struct{})

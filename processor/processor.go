@@ -45,6 +45,7 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 		MaxBatch: opts.MaxBatch, TickInterval: time.Second, ParkInterval: opts.ParkInterval,
 		SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout}
 	applyOpts := foldOpts
+	foldOpts.CollectFor = opts.CollectFor
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossAction = table.CheckPartitions, table.ActionAcceptLoss
 	foldOpts.Table = true

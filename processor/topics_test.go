@@ -106,10 +106,11 @@ func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
 	require.NoError(t, err)
 	for p := range int32(partitions) {
 		require.Equal(t, &schema.Progress{
-			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions, Alternating: true,
-			SourceID:  s.Broker.TopicInfo(schema.TopicLikes).TopicID,
-			StateID:   s.Broker.TopicInfo(schema.TopicState).TopicID,
-			UpdatesID: s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
+			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
+			Alternating: true,
+			SourceID:    s.Broker.TopicInfo(schema.TopicLikes).TopicID,
+			StateID:     s.Broker.TopicInfo(schema.TopicState).TopicID,
+			UpdatesID:   s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
 		}, s.progress(p), "partition %d", p)
 	}
 }

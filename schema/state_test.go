@@ -122,7 +122,7 @@ func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 	}
 }
 
-// A build that knows version 2 refuses version 3, which has the same fields: it does not know the second transactional id.
+// Version 3 has the fields of version 2. A build that knows only this refuses it: it does not know the second id.
 func TestGoldenProgressOfAlternating(t *testing.T) {
 	for golden, want := range map[string]Progress{
 		"03" + goldenProgressV2[2:]: {UserBuckets: "7:2,42:100", Layouts: 3, Migrating: true},

@@ -67,12 +67,19 @@ func (l *poller) waiting() error {
 }
 
 func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
+	var next time.Time // of a delivery
 	for ctx.Err() == nil {
 		pollCtx, cancel := l.pollContext(ctx)
-		fetches := cl.PollRecords(pollCtx, pendingBatches*l.opts.MaxBatch)
+		fetches := l.collect(pollCtx, cl, next)
 		cancel()
 		if fetches.IsClientClosed() {
 			return
+		}
+		if n := fetches.NumRecords(); n > 0 {
+			next = time.Time{}
+			if l.opts.CollectFor > 0 && n < l.opts.MaxBatch/keepsUp {
+				next = time.Now().Add(l.opts.CollectFor)
+			}
 		}
 		if s := l.present(); s != nil {
 			l.deliver(s, fetches, fail)
@@ -80,6 +87,34 @@ func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 		}
 		l.waitForCapacity(ctx)
 	}
+}
+
+// keepsUp is the share of a batch below which a delivery shows that the partitions keep up.
+const keepsUp = 10
+
+// collect polls, but not before next: each delivery costs its partitions a transaction. A record that comes after a
+// pause is delivered at once.
+func (l *poller) collect(ctx context.Context, cl *kgo.Client, next time.Time) kgo.Fetches {
+	most := pendingBatches * l.opts.MaxBatch
+	if wait := time.Until(next); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	began := time.Now()
+	fetches := cl.PollRecords(ctx, most)
+	if next.IsZero() || fetches.NumRecords() == 0 || time.Since(began) > time.Millisecond {
+		return fetches
+	}
+	// What the client had fetched is from the beginning of the wait. It now fetches the rest.
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Millisecond)
+	defer cancel()
+	rest := cl.PollRecords(ctx, most)
+	if errors.Is(rest.Err0(), context.DeadlineExceeded) {
+		return fetches
+	}
+	return append(fetches, rest...)
 }
 
 // pollContext returns a context that wake ends.

@@ -34,6 +34,7 @@ type ProcessorOptions struct {
 
 	Kafka           kafka.Options
 	MaxBatch        int
+	CollectFor      time.Duration // between deliveries, while the partitions keep up; 0: deliver at once
 	TickInterval    time.Duration // how often an idle partition gets an empty batch
 	ParkInterval    time.Duration // how often a parked partition is retried
 	SessionTimeout  time.Duration // how long the group waits for a silent member before it removes it

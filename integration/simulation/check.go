@@ -45,7 +45,8 @@ func (c *cluster) checkTransaction(co *coordinator) {
 	case found != 1:
 		w.fail("%s: a transaction with %d progress records", co.id, found)
 	case !committed || offset.at != after.NextOffset:
-		w.fail("%s: a transaction with progress %d commits offset %d (%v)", co.id, after.NextOffset, offset.at, committed)
+		w.fail("%s: a transaction with progress %d commits offset %d (%v)", co.id, after.NextOffset, offset.at,
+			committed)
 	case after.NextOffset <= before.NextOffset || after.NextSeq <= before.NextSeq:
 		w.fail("%s: progress goes from offset %d seq %d to offset %d seq %d", co.id, before.NextOffset, before.NextSeq,
 			after.NextOffset, after.NextSeq)

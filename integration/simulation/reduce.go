@@ -82,7 +82,7 @@ func (r *reducer) fewerProcesses() bool {
 func (s *Script) onePartition() {
 	for p := range s.Partitions {
 		s.rename(fmt.Sprintf("/%d", p), "/0")
-		s.rename(schema.FoldTransactionalIDs(p)[0], schema.FoldTransactionalIDs(0)[0]) // of both: one is the other's prefix
+		s.rename(schema.FoldTransactionalIDs(p)[0], schema.FoldTransactionalIDs(0)[0])
 	}
 	s.Partitions = 1
 }

@@ -139,8 +139,9 @@ const enough = 10_000
 func (r *runner) everythingHappened(t *testing.T) {
 	want := []string{
 		"kafka: request lost", "kafka: response lost", "kafka: open transaction fenced",
-		"kafka: transaction begins while the one before completes", "kafka: epochs used up",
-		"kafka: transactional id expired in use", "kafka: commit lost", "kafka: commit late", "kafka: commit response lost",
+		"kafka: transaction begins while the one before completes",
+		"kafka: epochs used up", "kafka: transactional id expired in use", "kafka: commit lost",
+		"kafka: commit late", "kafka: commit response lost",
 		"kafka: high watermark behind", "kafka: end offset not available",
 		"zombie: works on a partition that it no longer owns", "partition: stays in a rebalance",
 		"zombie: rejected for its producer epoch",

@@ -40,7 +40,7 @@ func NoMember(group string) Member { return Member{Group: group, Generation: -1}
 //	second id                              │ 2 ─► commit, acknowledged │ …markers
 //
 // After any error of Commit the outcome may be unknown, and the Txn is closed: both ids, since the other one must not
-// go on. Fence settles it on the broker, before position and state are read again. (Aborting would initialize the id
+// continue. Fence settles it on the broker, before position and state are read again. (Aborting would initialize the id
 // behind our back.)
 type Txn struct {
 	opts TxnOptions
@@ -353,7 +353,7 @@ func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// Close closes the clients without ending an open transaction, and returns when they are closed. It may be called again.
+// Close closes the clients without ending an open transaction, and waits for that. It may be called again.
 func (t *Txn) Close() {
 	for _, cl := range t.cls {
 		cl.Close()
