@@ -22,7 +22,7 @@ type Options struct {
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
 	// TransactionalIDs is how many of its two transactional ids a partition uses: with 2, a batch does not wait until
 	// the previous one is complete on the broker. 0 keeps what the state table says, 2 in new ones. Builds that know
-	// only one refuse a state table that uses 2: see the upgrade in operations.md.
+	// only one refuse a state table that uses 2: see the upgrade in deploy.md.
 	TransactionalIDs int `mapstructure:"transactional_ids"`
 	// SessionTimeout is how long the group waits for a silent process before it assigns its partitions to others.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`

@@ -227,7 +227,7 @@ func (q *queue) nudge(now time.Time, in time.Duration) {
 }
 
 // nudgeAfter is how long after a seek the client is told to resume once more. Two changes of what it fetches in quick
-// succession can stop it from fetching (kgo 1.22.2, source.loopFetch: a loop that finds its session canceled does not
+// succession can stop it from fetching (kgo 1.22.3, source.loopFetch: a loop that finds its session canceled does not
 // look for a new one); any later change makes it look again. The seek takes effect after a request for metadata, which
 // may be slow, so the client is told again, up to lastNudge.
 const nudgeAfter, lastNudge = 100 * time.Millisecond, 3200 * time.Millisecond

@@ -296,7 +296,7 @@ func (x *Transaction) wait() error {
 // CommitTransaction commits a transaction in which a record was produced to a partition.
 //
 // A client that has just learned of a topic sends the records that waited for it, and only then registers the topic's
-// partitions (kgo 1.22.2, storePartitionsUpdate). If the records are acknowledged before that, EndTransaction finds no
+// partitions (kgo 1.22.3, storePartitionsUpdate). If the records are acknowledged before that, EndTransaction finds no
 // partition that was written to, aborts, and reports success. So it is called only once the client knows the partition.
 func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partition int32) error {
 	for {
