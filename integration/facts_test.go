@@ -22,9 +22,8 @@ import (
 // TestEpochsRunOut: transactions use up the 32,767 producer epochs; then comes a new producer id. Kills surround that.
 func TestEpochsRunOut(t *testing.T) {
 	tier.Nightly(t)
-	// Retry every 1 ms instead of 20 whether the last transaction is complete: 70,000 of them then take minutes.
-	s := newOwnSystem(t, 1, 1, map[string]string{"add.partitions.to.txn.retry.backoff.ms": "1"})
-	s.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 75_000))
+	s := newOwnSystem(t, 1, 1, nil)
+	s.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 150_000)) // half of them under each transactional id
 	p := s.processor("processor", "--set", "processor.max_batch=1").start()
 	ids := map[int64]int{} // kills near the end of each producer id's epochs
 	waitFor(t, 40*time.Minute, "the log to be folded", func() bool {
