@@ -65,6 +65,23 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 	require.Equal(t, 1, l.count(0, "Fence"))
 }
 
+// A record after a pause is delivered at once. Those that follow it are collected, in order.
+func TestRecordsAreCollected(t *testing.T) {
+	t.Parallel()
+	c, l := newInput(t, 1, 0)
+	c.run(l, func(o *ProcessorOptions) { o.CollectFor = 3 * time.Second })
+	cl := c.Client()
+	for i, rec := range testkit.Records(input, 0, 0, 30) {
+		require.NoError(t, cl.ProduceSync(testkit.Context(t), rec).FirstErr())
+		if i == 0 {
+			l.waitProcessed(0, offsets(0, 1))
+		}
+	}
+	l.waitProcessed(0, offsets(0, 30))
+	require.Equal(t, 1, l.at(0).batches[0])
+	require.Less(t, len(l.at(0).batches), 10)
+}
+
 func TestTicksArriveWithoutRecords(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
