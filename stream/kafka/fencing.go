@@ -25,29 +25,29 @@ func fence(ctx context.Context, cl TxnClient) error {
 // fence aborts the transaction.
 func (o Options) NewFencingClient(
 	ctx context.Context, log *slog.Logger, ids []string, extra ...kgo.Opt,
-) (*kgo.Client, error) {
+) (_ *kgo.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.RequestTimeout)
 	defer cancel()
-	var first *kgo.Client
-	for i, id := range ids {
-		opts := []kgo.Opt{kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner())}
-		cl, err := o.NewClient(log, append(opts, extra...)...)
-		if err == nil {
-			if err = fence(ctx, cl); err != nil || i > 0 {
+	var clients []*kgo.Client
+	defer func() {
+		for i, cl := range clients {
+			if i > 0 || err != nil {
 				cl.Close()
 			}
 		}
-		switch {
-		case err != nil && first != nil:
-			first.Close()
-			fallthrough
-		case err != nil:
+	}()
+	for _, id := range ids {
+		opts := []kgo.Opt{kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+		cl, err := o.NewClient(log, append(opts, extra...)...)
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, cl)
+		if err := fence(ctx, cl); err != nil {
 			return nil, fmt.Errorf("initializing transactional id %s: %w", id, err)
-		case i == 0:
-			first = cl
 		}
 	}
-	return first, nil
+	return clients[0], nil
 }
 
 // takenOverFor is far longer than a parked worker's retries can keep a tool from its one transaction.

@@ -80,7 +80,7 @@ var mutants = []mutant{
 	{2, "the second transactional id is initialized, too", one(txnGo,
 		"	return fence(ctx, cl)\n", "	if len(t.cls) > 1 {\n		return nil\n	}\n	return fence(ctx, cl)\n"), simulation},
 	{2, "a tool initializes the second transactional id, too", one("stream/kafka/fencing.go",
-		"	for i, id := range ids {", "	for i, id := range ids[:1] {"), test("stream/kafka", "TestToolFencesAllIDs")},
+		"	for _, id := range ids {", "	for _, id := range ids[:1] {"), test("stream/kafka", "TestToolFencesAllIDs")},
 	{2, "the membership is checked before each transactional id", one(txnGo,
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n",
 		"	if len(t.cls) == 1 {\n		if err := t.CheckMember(ctx); err != nil {\n			return err\n		}\n	}\n"), test("stream/kafka", "TestMembershipEndsBetweenTheIDs")},
