@@ -33,8 +33,7 @@ type Follower struct {
 
 // NewFollower returns a follower of the topic Input, shown in metrics as Group. For each session it calls newWorker for
 // each partition, then begun, if not nil, with the workers, and begun with nil when they have ended.
-func NewFollower(
-	opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
+func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
 ) *Follower {
 	opts.setDefaults()
 	if begun == nil {
@@ -155,25 +154,21 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 		return nil
 	}
 	f.wake() // its client is still fetching them
-	bound := time.NewTimer(patience)
-	defer bound.Stop()
 	select {
 	case <-p.ended:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-bound.C:
+	case <-time.After(patience):
 		return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n, patience)
 	}
 }
 
 // watchTopic calls startOver when the topic was recreated or its partition count has changed.
 func (s *session) watchTopic(interval time.Duration, startOver func(error)) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-time.After(interval):
 		case <-s.ctx.Done():
 			return
 		}

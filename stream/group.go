@@ -44,8 +44,7 @@ type group struct {
 const fetchPartitionBytes = 1 << 20
 
 // newFetchClient returns a client of a session. maxWait is how long a resumed partition waits for the fetch in flight.
-func (o *ProcessorOptions) newFetchClient(
-	log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
+func (o *ProcessorOptions) newFetchClient(log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
 	return o.Kafka.NewClient(log, append(extra,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -228,12 +227,10 @@ func (g *group) noteFailures(member *kgo.Client) {
 
 // commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.
 func (g *group) commitPositions() {
-	timer := time.NewTicker(time.Second)
-	defer timer.Stop()
 	committed := map[int32]kafka.Position{}
 	for ended := !g.opts.CommitPositions; !ended; {
 		select {
-		case <-timer.C:
+		case <-time.After(time.Second):
 		case <-g.session.ctx.Done():
 			ended = true // one last time, so that a stopped group shows no lag
 		}

@@ -239,8 +239,7 @@ func (s *session) dropReleased(partitions map[int32]*Partition) {
 // not polled stays in the client's own bounded buffer. If only some partition is full, it blocks for holdPoll at most:
 // a fast worker frees capacity soon, and a slow one is paused after that.
 func (l *poller) waitForCapacity(ctx context.Context) {
-	hold := time.NewTimer(holdPoll)
-	defer hold.Stop()
+	hold := time.After(holdPoll)
 	for {
 		s := l.shown.Load()
 		if s == nil {
@@ -252,7 +251,7 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 		case free && !full:
 			return
 		case free:
-			held = hold.C
+			held = hold
 		}
 		select {
 		case <-l.freed:
