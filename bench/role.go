@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"kudos/bench/child"
-	"kudos/httpserver/admin"
 	"kudos/schema"
 )
 
@@ -75,16 +74,20 @@ func (k *Kudos) serve(ctx context.Context, s *Servers, name, dir string, env ...
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var addr, adminAddr string
+	var addr, admin string
 	err = r.Wait(ctx, "the addresses", func() bool {
-		addr, adminAddr = r.addr[name], r.addr[adminServer]
-		return addr != "" && adminAddr != ""
+		addr, admin = r.addr[name], r.addr[adminServer]
+		return addr != "" && admin != ""
 	})
 	if err == nil {
 		err = r.Poll(ctx, lookAtKafka, "readiness", func() (bool, error) {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			return admin.Ask(ctx, adminAddr) == nil, nil
+			resp, err := get(ctx, "http://"+admin+"/readyz")
+			if err != nil {
+				return false, nil
+			}
+			return resp.StatusCode == http.StatusOK, resp.Body.Close()
 		})
 	}
 	if err != nil {
@@ -94,9 +97,9 @@ func (k *Kudos) serve(ctx context.Context, s *Servers, name, dir string, env ...
 	return r, addr, nil
 }
 
-// get queries a reader's API at url for posts. The caller closes the body.
-func get(ctx context.Context, url string, posts []uint64) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"?post_ids="+joined(posts), nil)
+// get sends a request. The caller closes the body.
+func get(ctx context.Context, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +109,7 @@ func get(ctx context.Context, url string, posts []uint64) (*http.Response, error
 // askReader queries a reader's API at addr for many counts at once.
 func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
 	return func(ctx context.Context, posts []uint64) ([]likesOf, error) {
-		resp, err := get(ctx, "http://"+addr+"/v1/likes", posts)
+		resp, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +129,7 @@ func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
 // watchStream watches the live stream (Server-Sent Events) of a reader at addr.
 func watchStream(addr string) func(context.Context, []uint64, func([]likesOf)) error {
 	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
-		resp, err := get(ctx, "http://"+addr+"/v1/stream", posts)
+		resp, err := get(ctx, "http://"+addr+"/v1/stream?post_ids="+joined(posts))
 		if err != nil {
 			return err
 		}

@@ -177,7 +177,7 @@ func apply(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 		return err
 	}
 	if have.Partitions == 0 {
-		return Create(ctx, cl, want, report)
+		return create(ctx, cl, want, report)
 	}
 	if wrongPartitions(have, want) {
 		if want.Name == schema.TopicExclusions {
@@ -205,8 +205,8 @@ func apply(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 	return nil
 }
 
-// Create creates a topic and waits until all of its partitions have a leader.
-func Create(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Report) error {
+// create creates a topic and waits until all of its partitions have a leader.
+func create(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Report) error {
 	configs := map[string]*string{}
 	for k, v := range want.Configs {
 		configs[k] = kadm.StringPtr(v)

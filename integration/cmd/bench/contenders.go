@@ -15,10 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"kudos/bench"
 	"kudos/bench/child"
 	"kudos/integration/stack"
-	"kudos/ops/topics"
 	"kudos/schema"
 )
 
@@ -168,9 +169,17 @@ func (p *peer) Prepare(ctx context.Context, s *bench.Servers, partitions int32) 
 		return err
 	}
 	defer cl.Close()
-	all := schema.Topics(partitions, s.Replication)
-	likes := all[slices.IndexFunc(all, func(t schema.Topic) bool { return t.Name == schema.TopicLikes })]
-	return topics.Create(ctx, cl, likes, &topics.Report{})
+	topics := schema.Topics(partitions, s.Replication)
+	likes := topics[slices.IndexFunc(topics, func(t schema.Topic) bool { return t.Name == schema.TopicLikes })]
+	configs := map[string]*string{}
+	for name, value := range likes.Configs {
+		configs[name] = &value
+	}
+	_, err = kadm.NewClient(cl).CreateTopic(ctx, likes.Partitions, likes.ReplicationFactor, configs, likes.Name)
+	if err != nil {
+		return fmt.Errorf("creating topic %s: %w", likes.Name, err)
+	}
+	return nil
 }
 
 func (p *peer) Start(s *bench.Servers, dir string) (bench.Running, error) {
