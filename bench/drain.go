@@ -57,10 +57,9 @@ type run struct {
 
 func (r *run) measureDrain(ctx context.Context, into *Run) error {
 	d, err := r.fillAndDrain(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		d.State, err = r.stop()
 	}
-	d.State, err = r.stop()
 	into.Drain = d
 	return err
 }

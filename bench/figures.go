@@ -254,14 +254,14 @@ func (r *Report) Accepting(endpoint int, figure func(*producer.Endpoint) float64
 	}, figure)
 }
 
-// Accepted returns the workload and the result of the first producer run, nil if there is none.
-func (r *Report) Accepted() (Workload, *producer.Result) {
-	for _, run := range r.Runs {
-		if run.Producer != nil {
-			return run.Load, run.Producer
+// Accepted returns the first run that measured a producer, nil if there is none.
+func (r *Report) Accepted() *Run {
+	for i := range r.Runs {
+		if r.Runs[i].Producer != nil {
+			return &r.Runs[i]
 		}
 	}
-	return Workload{}, nil
+	return nil
 }
 
 // AcceptingFigures are the figures of an endpoint that reports show.

@@ -103,11 +103,8 @@ func (p *processor) Counted(ctx context.Context, _ int64) (time.Time, error) {
 	if p.profile != nil {
 		profiling.Go(func() error {
 			var admin string
-			err := p.Wait(ctx, "the admin server's address", func() bool {
-				admin = p.addr[adminServer]
-				return admin != ""
-			})
-			if err != nil {
+			known := func() bool { admin = p.addr[adminServer]; return admin != "" }
+			if err := p.Wait(ctx, "the admin server's address", known); err != nil {
 				return err
 			}
 			return p.profile(ctx, admin)

@@ -220,11 +220,7 @@ type Sustainable struct {
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution}
 	rate, err := producer.Highest(m.drainRate/2, leastRate, m.drainRate, func(rate float64) (bool, error) {
-		ok, err := m.try(ctx, s, rate, m.plan.Probe)
-		if !ok && err == nil { // again, since the machine may have been busy otherwise
-			ok, err = m.try(ctx, s, rate, m.plan.Probe)
-		}
-		return ok, err
+		return m.try(ctx, s, rate, m.plan.Probe)
 	})
 	for failed := 0; err == nil && rate >= leastRate; failed++ {
 		var ok bool

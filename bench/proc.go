@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -22,11 +23,8 @@ type Machine struct {
 
 // thisMachine describes this machine, as far as /proc allows.
 func thisMachine() Machine {
-	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
-	m.MemoryBytes = procBytes("/proc/meminfo", "MemTotal")
-	if cpu := procField("/proc/cpuinfo", "model name"); cpu != "" {
-		m.CPU = cpu
-	}
+	m := Machine{CPU: cmp.Or(procField("/proc/cpuinfo", "model name"), "unknown"), Cores: runtime.NumCPU(),
+		MemoryBytes: procBytes("/proc/meminfo", "MemTotal"), System: runtime.GOOS + "/" + runtime.GOARCH}
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.System = "Linux " + strings.TrimSpace(string(kernel)) + ", " + runtime.GOARCH
 	}

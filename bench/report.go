@@ -127,10 +127,10 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 		})
 	}
 	section(t, "RECOVERY\twithout local state", RecoveryFigures, r.Recoveries)
-	if accepted, first := r.Accepted(); first != nil {
-		shape := accepted.Shape
+	if first := r.Accepted(); first != nil {
+		shape := first.Load.Shape
 		title := fmt.Sprintf("ACCEPTING\t%s posts, %s", Number(float64(shape.Posts)), shape.InPartitions())
-		for i, e := range first.Endpoints() {
+		for i, e := range first.Producer.Endpoints() {
 			section(t, title+", "+RequestsOf(e), AcceptingFigures, func(of func(*producer.Endpoint) float64) Stat {
 				return r.Accepting(i, of)
 			})

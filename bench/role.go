@@ -22,7 +22,7 @@ const (
 	// listeningEvent: the HTTP server that the key "server" names listens at "addr" (httpserver).
 	listeningEvent = "listening"
 	adminServer    = "admin server"
-	answerBytes    = 1 << 20 // bounds a response of a role
+	answerBytes    = 1 << 20 // bounds a response of a reader
 )
 
 // role is a running role of kudos, with what it has logged. It chooses its addresses itself.
@@ -81,8 +81,13 @@ func (k *Kudos) serve(ctx context.Context, s *Servers, name, dir string, env ...
 	})
 	if err == nil {
 		err = r.Poll(ctx, lookAtKafka, "readiness", func() (bool, error) {
-			status, _, err := get(ctx, "http://"+admin+"/readyz")
-			return err == nil && status == http.StatusOK, nil
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			resp, err := get(ctx, "http://"+admin+"/readyz")
+			if err != nil {
+				return false, nil
+			}
+			return resp.StatusCode == http.StatusOK, resp.Body.Close()
 		})
 	}
 	if err != nil {
@@ -92,28 +97,26 @@ func (k *Kudos) serve(ctx context.Context, s *Servers, name, dir string, env ...
 	return r, addr, nil
 }
 
-func get(ctx context.Context, url string) (status int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
+// get sends a request. The caller closes the body.
+func get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, answerBytes))
-	return resp.StatusCode, body, err
+	return http.DefaultClient.Do(req)
 }
 
 // askReader queries a reader's API at addr for many counts at once.
 func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
 	return func(ctx context.Context, posts []uint64) ([]likesOf, error) {
-		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("status %d: %s", status, body)
+		resp, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
+		if err != nil {
+			return nil, err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(resp.Body, answerBytes))
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", resp.StatusCode, body)
 		}
 		var answer struct{ Posts []likesOf }
 		if err == nil {
@@ -126,12 +129,7 @@ func askReader(addr string) func(context.Context, []uint64) ([]likesOf, error) {
 // watchStream watches the live stream (Server-Sent Events) of a reader at addr.
 func watchStream(addr string) func(context.Context, []uint64, func([]likesOf)) error {
 	return func(ctx context.Context, posts []uint64, see func([]likesOf)) error {
-		url := "http://" + addr + "/v1/stream?post_ids=" + joined(posts)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := get(ctx, "http://"+addr+"/v1/stream?post_ids="+joined(posts))
 		if err != nil {
 			return err
 		}

@@ -148,15 +148,14 @@ func (e *unusableError) Unwrap() error { return e.error }
 
 // Open rejects servers that are in use, removes what an earlier run left, and marks the database.
 func (n *NamedSite) Open(ctx context.Context, _ Contender, _ string) (*Servers, error) {
-	err := n.claim(ctx)
-	if err == nil {
-		return &n.Servers, nil
+	if err := n.claim(ctx); err != nil {
+		n.disconnect()
+		if ctx.Err() == nil {
+			err = &unusableError{err}
+		}
+		return nil, err
 	}
-	n.disconnect()
-	if ctx.Err() == nil {
-		err = &unusableError{err}
-	}
-	return nil, err
+	return &n.Servers, nil
 }
 
 func (n *NamedSite) claim(ctx context.Context) error {
@@ -248,11 +247,7 @@ func kudosTopics(ctx context.Context, adm *kadm.Client) (cluster string, there [
 func (n *NamedSite) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
-	for {
-		err := clearKafka(ctx, n.adm)
-		if err == nil {
-			break
-		}
+	for err := clearKafka(ctx, n.adm); err != nil; err = clearKafka(ctx, n.adm) {
 		select {
 		case <-time.After(clearPause):
 		case <-ctx.Done():

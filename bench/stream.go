@@ -132,29 +132,16 @@ func (s *Stream) Next() (schema.Event, error) {
 	}
 	s.events = append(s.events, event)
 	pair, unlike := event>>1, event&1 == 1
-	s.fold(pair, !unlike)
-	e := schema.Event{
-		PostID: uint64(s.postOf[pair]), UserID: s.user(pair), Action: schema.Like,
-		TimeMs: baseMs + int64(n)/eventsPerMs,
-	}
+	post, user, action, change := s.postOf[pair], s.user(pair), schema.Like, int32(1)
 	if unlike {
-		e.Action = schema.Unlike
+		action, change = schema.Unlike, -1
 	}
-	e.Region = regions[e.UserID%uint64(len(regions))]
-	return e, nil
-}
-
-// fold counts an event: the last action of a pair decides.
-func (s *Stream) fold(pair uint32, liked bool) {
-	if s.liked[pair] == liked {
-		return
+	if s.liked[pair] == unlike { // the last action of a pair decides
+		s.liked[pair] = !unlike
+		s.counts[post] += change
 	}
-	s.liked[pair] = liked
-	if liked {
-		s.counts[s.postOf[pair]]++
-	} else {
-		s.counts[s.postOf[pair]]--
-	}
+	return schema.Event{PostID: uint64(post), UserID: user, Action: action, Region: regions[user%uint64(len(regions))],
+		TimeMs: baseMs + int64(n)/eventsPerMs}, nil
 }
 
 func (s *Stream) post() uint32 {

@@ -49,8 +49,7 @@ func (b *balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	return nil, err
 }
 
-func (b *balancer) MemberBalancer(
-	members []kmsg.JoinGroupResponseMember,
+func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember,
 ) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
 	m, err := kgo.NewConsumerBalancer(b, members)
 	return m, m.MemberTopics(), err

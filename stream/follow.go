@@ -25,21 +25,15 @@ type Follower struct {
 		sync.Mutex
 		err     error                      // why there is no session
 		wanted  func(partition int32) bool // which partitions are followed
-		session *followerSession           // nil between sessions
+		session *session                   // nil between sessions
 		running map[int32]*started         // including those being closed
 	}
 	end context.CancelCauseFunc // of the current session
 }
 
-type followerSession struct {
-	*session
-	count int32
-}
-
 // NewFollower returns a follower of the topic Input, shown in metrics as Group. For each session it calls newWorker for
 // each partition, then begun, if not nil, with the workers, and begun with nil when they have ended.
-func NewFollower(
-	opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
+func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
 ) *Follower {
 	opts.setDefaults()
 	if begun == nil {
@@ -83,32 +77,28 @@ func (f *Follower) runOnce(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	topics, err := kafka.LookUpTopics(ctx, cl, f.opts.Input)
+	ctx, f.end = context.WithCancelCause(ctx)
+	defer f.end(nil)
+	s, err := newSession(ctx, cl, f.opts)
 	if err != nil {
 		return err
 	}
-	info := topics.ByName[f.opts.Input]
-	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
-	ctx, f.end = context.WithCancelCause(ctx)
-	defer f.end(nil)
-	s := &followerSession{count: info.Partitions,
-		session: &session{cl: cl, opts: f.opts, topic: f.opts.Input, log: id, ctx: ctx}}
 	f.begin(s)
-	f.show(s.session)
+	f.shown.Store(s)
 	s.work.Go(s.watch)
-	s.work.Go(func() { s.watchTopic(topicCheckInterval, info.Partitions, f.startOver) })
+	s.work.Go(func() { s.watchTopic(topicCheckInterval, f.startOver) })
 	f.poll(ctx, f.end, cl)
 	f.mu.Lock()
 	f.mu.session = nil
 	f.mu.Unlock()
 	s.work.Wait()
-	f.show(nil)
+	f.shown.Store(nil)
 	s.consumeNothing()
 	f.begun(nil)
 	return context.Cause(ctx)
 }
 
-func (f *Follower) begin(s *followerSession) {
+func (f *Follower) begin(s *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.session = s
@@ -122,12 +112,12 @@ func (f *Follower) begin(s *followerSession) {
 }
 
 // start starts one partition; it is called with mu held. Its predecessor, if any, closes its files first.
-func (f *Follower) start(s *followerSession, n int32) Worker {
+func (f *Follower) start(s *session, n int32) Worker {
 	before := f.mu.running[n]
 	a := Assignment{Topic: s.topic, Partition: n, Log: s.log, Partitions: s.count}
 	p := newPartition(a, f.newWorker, f.opts, s.cl, f, f.log)
 	ctx, cancel := context.WithCancel(s.ctx)
-	f.mu.running[n] = s.session.start(p, cancel, before, func() { p.run(ctx) })
+	f.mu.running[n] = s.start(p, cancel, before, func() { p.run(ctx) })
 	return p.worker
 }
 
@@ -164,29 +154,25 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 		return nil
 	}
 	f.wake() // its client is still fetching them
-	bound := time.NewTimer(patience)
-	defer bound.Stop()
 	select {
 	case <-p.ended:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-bound.C:
+	case <-time.After(patience):
 		return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n, patience)
 	}
 }
 
 // watchTopic calls startOver when the topic was recreated or its partition count has changed.
-func (s *session) watchTopic(interval time.Duration, partitions int32, startOver func(error)) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+func (s *session) watchTopic(interval time.Duration, startOver func(error)) {
 	for {
 		select {
-		case <-tick.C:
+		case <-time.After(interval):
 		case <-s.ctx.Done():
 			return
 		}
-		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, partitions); err != nil {
+		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, s.count); err != nil {
 			startOver(err)
 			return
 		}
@@ -212,7 +198,7 @@ func sameTopic(ctx context.Context, cl *kgo.Client, topic string, id kafka.LogID
 
 // Status returns the status of each partition. The error says why there are none.
 func (f *Follower) Status() ([]PartitionStatus, error) {
-	s := f.present()
+	s := f.shown.Load()
 	if s == nil {
 		return nil, f.Err()
 	}

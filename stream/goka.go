@@ -47,8 +47,7 @@ func runGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog
 	return nil
 }
 
-func newGoka(
-	ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog.Logger, p *Partition,
+func newGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog.Logger, p *Partition,
 ) (*goka.Processor, error) {
 	tm := topicManager{ctx: ctx, cl: cl, timeout: o.Kafka.RequestTimeout}
 	step := func(goka.Context, any) {

@@ -44,8 +44,7 @@ type group struct {
 const fetchPartitionBytes = 1 << 20
 
 // newFetchClient returns a client of a session. maxWait is how long a resumed partition waits for the fetch in flight.
-func (o *ProcessorOptions) newFetchClient(
-	log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
+func (o *ProcessorOptions) newFetchClient(log *slog.Logger, maxWait time.Duration, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
 	return o.Kafka.NewClient(log, append(extra,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -58,28 +57,26 @@ func (o *ProcessorOptions) newFetchClient(
 
 // run joins the group and stays through all rebalances, until ctx ends or a failure of all partitions.
 func (g *group) run(ctx context.Context, cl *kgo.Client) error {
-	topics, err := kafka.LookUpTopics(ctx, cl, g.opts.Input)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, err := newSession(ctx, cl, g.opts)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	info := topics.ByName[g.opts.Input]
-	g.session = &session{cl: cl, opts: g.opts, topic: g.opts.Input, ctx: ctx,
-		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}}
-	g.show(g.session)
+	g.session = s
+	g.shown.Store(s)
 	if err := g.join(); err != nil {
 		return err
 	}
-	g.session.work.Go(g.session.watch)
+	s.work.Go(s.watch)
 	// The layout may depend on the partition count, so that partitions that stay must be opened again, too.
-	g.session.work.Go(func() { g.session.watchTopic(g.opts.watchInterval, info.Partitions, cancel) })
+	s.work.Go(func() { s.watchTopic(g.opts.watchInterval, cancel) })
 	go g.noteFailures(g.member)
-	committed := make(chan struct{})
-	go func() { defer close(committed); g.commitPositions() }()
+	var committing sync.WaitGroup
+	committing.Go(g.commitPositions)
 	g.poll(ctx, cancel, cl)
 	cancel(nil)
-	g.leave(committed)
+	g.leave(&committing)
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("group %s: %w", g.opts.Group, err)
 	}
@@ -112,7 +109,7 @@ func (g *group) assigned() {
 	if s.ctx.Err() != nil {
 		return
 	}
-	g.stopFollowing()
+	g.endFollow()
 	m := &kafka.Member{Group: g.opts.Group}
 	m.ID, m.Generation = g.member.GroupMetadata()
 	for n := range before {
@@ -138,7 +135,7 @@ func (g *group) assigned() {
 func (g *group) lost() {
 	g.change.Lock()
 	defer g.change.Unlock()
-	g.stopFollowing()
+	g.endFollow()
 	for n := range g.session.partitions() {
 		g.stop(n)
 	}
@@ -198,21 +195,15 @@ func (g *group) followOthers(all map[int32]*started) {
 	}()
 }
 
-func (g *group) stopFollowing() {
-	if g.endFollow != nil {
-		g.endFollow()
-	}
-}
-
 // leave ends all partitions and leaves the group. Others take over while the stores here are still being closed.
-func (g *group) leave(committed <-chan struct{}) {
+func (g *group) leave(committing *sync.WaitGroup) {
 	g.change.Lock() // after an assignment in progress; later ones start nothing
-	g.stopFollowing()
+	g.endFollow()
 	g.change.Unlock()
 	for _, p := range g.started {
 		<-p.idle // bounded: the batch in flight has ShutdownTimeout
 	}
-	<-committed
+	committing.Wait()
 	g.member.Close()
 	g.session.work.Wait()
 	g.session.consumeNothing()
@@ -236,12 +227,10 @@ func (g *group) noteFailures(member *kgo.Client) {
 
 // commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.
 func (g *group) commitPositions() {
-	timer := time.NewTicker(time.Second)
-	defer timer.Stop()
 	committed := map[int32]kafka.Position{}
 	for ended := !g.opts.CommitPositions; !ended; {
 		select {
-		case <-timer.C:
+		case <-time.After(time.Second):
 		case <-g.session.ctx.Done():
 			ended = true // one last time, so that a stopped group shows no lag
 		}

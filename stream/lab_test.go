@@ -280,7 +280,7 @@ func (p *Processor) partition(n int32) *Partition {
 
 func (p *Processor) session() *session {
 	if g := p.group(); g != nil {
-		return g.present()
+		return g.shown.Load()
 	}
 	return nil
 }

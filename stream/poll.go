@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,13 +22,13 @@ import (
 
 // poller is the poll loop of one client, which has one session at a time.
 type poller struct {
-	opts *ProcessorOptions
-	log  *slog.Logger
+	opts  *ProcessorOptions
+	log   *slog.Logger
+	shown atomic.Pointer[session] // nil between sessions
 
 	mu struct {
 		sync.Mutex
-		session *session // nil between sessions
-		failure error    // why the group has assigned nothing, if the client reported it
+		failure error // why the group has assigned nothing, if the client reported it
 		woken   bool
 		cancel  context.CancelFunc // ends the current poll
 	}
@@ -36,18 +37,6 @@ type poller struct {
 
 func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
 	return poller{opts: opts, log: log, freed: make(chan struct{}, 1)}
-}
-
-func (l *poller) show(s *session) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.session = s
-}
-
-func (l *poller) present() *session {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.session
 }
 
 func (l *poller) failed(why error) {
@@ -81,7 +70,7 @@ func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 				next = time.Now().Add(l.opts.CollectFor)
 			}
 		}
-		if s := l.present(); s != nil {
+		if s := l.shown.Load(); s != nil {
 			l.deliver(s, fetches, fail)
 			l.controlFlow(s)
 		}
@@ -250,10 +239,9 @@ func (s *session) dropReleased(partitions map[int32]*Partition) {
 // not polled stays in the client's own bounded buffer. If only some partition is full, it blocks for holdPoll at most:
 // a fast worker frees capacity soon, and a slow one is paused after that.
 func (l *poller) waitForCapacity(ctx context.Context) {
-	hold := time.NewTimer(holdPoll)
-	defer hold.Stop()
+	hold := time.After(holdPoll)
 	for {
-		s := l.present()
+		s := l.shown.Load()
 		if s == nil {
 			return
 		}
@@ -263,7 +251,7 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 		case free && !full:
 			return
 		case free:
-			held = hold.C
+			held = hold
 		}
 		select {
 		case <-l.freed:

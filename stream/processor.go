@@ -131,7 +131,7 @@ func (p *Processor) runOnce(ctx context.Context) error {
 		return err
 	}
 	g := &group{poller: newPoller(&p.opts, p.log), newWorker: p.newWorker, started: map[int32]*started{},
-		balancer: balancer{topic: p.opts.Input, process: p.opts.ProcessID}}
+		balancer: balancer{topic: p.opts.Input, process: p.opts.ProcessID}, endFollow: func() {}}
 	g.standby = newStandby(ctx, &p.opts, p.log)
 	defer g.standby.close()
 	p.setRunning(g, nil)
@@ -164,7 +164,7 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := g.present()
+	s := g.shown.Load()
 	if s == nil || g.current.Load() == nil {
 		return nil, g.waiting()
 	}

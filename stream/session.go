@@ -16,6 +16,7 @@ type session struct {
 	opts    *ProcessorOptions
 	topic   string
 	log     kafka.LogID // identifies the topic
+	count   int32       // of the topic's partitions
 	fetched []int32     // partitions that the client fetches; only the poll loop uses it
 
 	ctx  context.Context
@@ -25,6 +26,17 @@ type session struct {
 		sync.Mutex
 		partitions map[int32]*Partition // copied on write
 	}
+}
+
+// newSession returns a session until ctx ends, without partitions.
+func newSession(ctx context.Context, cl *kgo.Client, opts *ProcessorOptions) (*session, error) {
+	topics, err := kafka.LookUpTopics(ctx, cl, opts.Input)
+	if err != nil {
+		return nil, err
+	}
+	info := topics.ByName[opts.Input]
+	return &session{cl: cl, opts: opts, topic: opts.Input, count: info.Partitions, ctx: ctx,
+		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}}, nil
 }
 
 // partitions returns the current partitions, in a map that never changes.

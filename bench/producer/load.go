@@ -39,11 +39,9 @@ type plan struct {
 
 // tally counts the results of the requests of one connection.
 type tally struct {
-	accepted        int64
-	refused, failed int
-	failure         string // the first failure
-	times           []time.Duration
-	last            time.Time // end of the last response
+	Step
+	times []time.Duration
+	took  time.Duration // from the beginning to the end of the last response
 }
 
 // hold sends likes at a rate for a while and waits for all responses. It returns an error only if measuring fails.
@@ -72,37 +70,34 @@ func (l *load) hold(ctx context.Context, likesPerSecond float64, d time.Duration
 	}
 	s := Step{PlannedLikesPerSecond: likesPerSecond}
 	var times []time.Duration
-	last := p.began
+	var took time.Duration
 	for _, t := range tallies {
-		times = append(times, t.times...)
-		if t.last.After(last) {
-			last = t.last
-		}
-		s.Accepted, s.Refused, s.Failed = s.Accepted+t.accepted, s.Refused+t.refused, s.Failed+t.failed
-		s.FirstFailure = cmp.Or(s.FirstFailure, t.failure)
+		times, took = append(times, t.times...), max(took, t.took)
+		s.Accepted, s.Refused, s.Failed = s.Accepted+t.Accepted, s.Refused+t.Refused, s.Failed+t.Failed
+		s.FirstFailure = cmp.Or(s.FirstFailure, t.FirstFailure)
 	}
 	s.P50Ms, s.P99Ms, s.P999Ms, s.MaxMs = Percentiles(times)
 	s.Requests = len(times)
 	s.Unsent = int(p.n) - s.Requests
-	if took := last.Sub(p.began); took > 0 {
+	if took > 0 {
 		s.LikesPerSecond = float64(s.Accepted) / took.Seconds()
 	}
 	return s, nil
 }
 
-func (t *tally) note(a answer, err error, due time.Time) {
-	t.last = time.Now()
-	t.times = append(t.times, t.last.Sub(due))
-	t.accepted += a.accepted
+func (t *tally) note(a answer, err error, due, took time.Duration) {
+	t.took = took
+	t.times = append(t.times, took-due)
+	t.Accepted += a.accepted
 	if err != nil {
 		a.failure = err.Error()
 	}
 	if a.refused {
-		t.refused++
+		t.Refused++
 	} else if a.failure != "" {
-		t.failed++
+		t.Failed++
 	}
-	t.failure = cmp.Or(t.failure, a.failure)
+	t.FirstFailure = cmp.Or(t.FirstFailure, a.failure)
 }
 
 // connection is one HTTP connection, reused for all requests and reopened after an error.
@@ -121,11 +116,12 @@ func (c *connection) work(ctx context.Context, p *plan, t *tally) error {
 	defer timer.Stop()
 	for {
 		i := p.next.Add(1) - 1
-		due := p.began.Add(time.Duration(i) * p.interval)
-		if i >= p.n || time.Since(due) > giveUpAfter*c.options.LatencyLimit { // later requests are as late
+		due := time.Duration(i) * p.interval
+		late := time.Since(p.began) - due
+		if i >= p.n || late > giveUpAfter*c.options.LatencyLimit { // later requests are as late
 			return nil
 		}
-		timer.Reset(time.Until(due))
+		timer.Reset(-late)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -135,7 +131,7 @@ func (c *connection) work(ctx context.Context, p *plan, t *tally) error {
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.note(a, err, due)
+		t.note(a, err, due, time.Since(p.began))
 	}
 }
 
@@ -227,16 +223,13 @@ func (c *connection) readAnswer() (answer, error) {
 		return answer{}, fmt.Errorf("reading a response: %w", err)
 	}
 	defer response.Body.Close()
-	accepted := response.StatusCode == http.StatusAccepted
-	if accepted && c.lines == 0 { // the status says it all
-		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)); err != nil {
-			return answer{}, fmt.Errorf("reading a response: %w", err)
-		}
-		return answer{accepted: 1, closed: response.Close}, nil
-	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
 		return answer{}, fmt.Errorf("reading a response: %w", err)
+	}
+	accepted := response.StatusCode == http.StatusAccepted
+	if accepted && c.lines == 0 { // the status says it all
+		return answer{accepted: 1, closed: response.Close}, nil
 	}
 	// The fields of a batch response and of a problem document.
 	var told struct {
@@ -247,8 +240,8 @@ func (c *connection) readAnswer() (answer, error) {
 	if err := json.Unmarshal(body, &told); err != nil {
 		return answer{}, fmt.Errorf("a response with status %d is not from a producer: %w", response.StatusCode, err)
 	}
-	a := answer{accepted: told.Accepted, closed: response.Close}
-	a.refused = response.StatusCode == http.StatusTooManyRequests
+	a := answer{accepted: told.Accepted, closed: response.Close,
+		refused: response.StatusCode == http.StatusTooManyRequests}
 	switch {
 	case !accepted:
 		a.failure = fmt.Sprintf("%s: %.200s", response.Status, told.Detail)

@@ -46,10 +46,9 @@ func DefaultOptions() Options {
 
 // Result is the result of a measurement.
 type Result struct {
-	LatencyLimitMs float64 `json:"latency_limit_ms"` // the highest p99 at which a rate counts as sustained
-
-	Single Endpoint `json:"single"`
-	Batch  Endpoint `json:"batch"`
+	LatencyLimitMs float64  `json:"latency_limit_ms"` // the highest p99 at which a rate counts as sustained
+	Single         Endpoint `json:"single"`
+	Batch          Endpoint `json:"batch"`
 }
 
 // Endpoints returns Single and Batch.
@@ -129,6 +128,5 @@ func percentile(sorted []time.Duration, perMille int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
-	rank := (len(sorted)*perMille + 999) / 1000
-	return sorted[max(rank, 1)-1]
+	return sorted[max(1, (len(sorted)*perMille+999)/1000)-1]
 }

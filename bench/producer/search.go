@@ -34,8 +34,17 @@ func (s *search) run(ctx context.Context) error {
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
 		return err
 	}
-	try := func(rate float64) (bool, error) { return s.try(ctx, rate) }
-	low, err := Highest(s.options.StartRate, minRate, maxRate, try)
+	low, err := Highest(s.options.StartRate, minRate, maxRate, func(rate float64) (bool, error) {
+		step, err := s.hold(ctx, "step", rate, s.options.StepFor)
+		if err != nil {
+			return false, err
+		}
+		s.found.Steps = append(s.found.Steps, step)
+		if step.Carried {
+			s.found.Capacity = step
+		}
+		return step.Carried, nil
+	})
 	if err == nil && low == 0 {
 		err = s.noCapacity()
 	}
@@ -47,7 +56,8 @@ func (s *search) run(ctx context.Context) error {
 }
 
 // Highest returns the highest rate that is sustained, to within Resolution; 0 if it is not between least and most. It
-// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically.
+// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically. A rate that fails is
+// tried once more, since the machine may have been busy otherwise.
 func Highest(start, least, most float64, sustained func(rate float64) (bool, error)) (float64, error) {
 	low, high := 0.0, 0.0
 	for i := 0; i < narrowings; {
@@ -65,6 +75,9 @@ func Highest(start, least, most float64, sustained func(rate float64) (bool, err
 			return 0, nil
 		}
 		ok, err := sustained(rate)
+		if !ok && err == nil {
+			ok, err = sustained(rate)
+		}
 		switch {
 		case err != nil:
 			return 0, err
@@ -86,22 +99,6 @@ func (s *search) noCapacity() error {
 	}
 	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; check that the producer is ready and "+
 		"accepts likes", minRate, maxRate, what)
-}
-
-// try reports whether a rate is sustained. It retries a failed rate once, as the machine may have been busy otherwise.
-func (s *search) try(ctx context.Context, rate float64) (carried bool, err error) {
-	for range 2 {
-		step, err := s.hold(ctx, "step", rate, s.options.StepFor)
-		if err != nil {
-			return false, err
-		}
-		s.found.Steps = append(s.found.Steps, step)
-		if step.Carried {
-			s.found.Capacity = step
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 func (s *search) hold(ctx context.Context, what string, rate float64, d time.Duration) (Step, error) {

@@ -106,9 +106,8 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 			"they determine the partition of a reaction; to change them, run `%s`, or revert topics.user_buckets",
 			have.UserBuckets, layout.UserBuckets(), table.ActionRepartition)
 	case have.Partitions < want:
-		return fmt.Errorf("the state table has %d partitions, not %d, "+
-			"and the partition count determines where a post is stored: "+
-			"to add partitions, run `%s`; or set topics.partitions to %d",
+		return fmt.Errorf("the state table has %d partitions, not %d, and the partition count determines where a post "+
+			"is stored: to add partitions, run `%s`; or set topics.partitions to %d",
 			have.Partitions, want, table.ActionRepartition, have.Partitions)
 	}
 	return fmt.Errorf("the state table has %d partitions, not %d, and Kafka cannot remove any: "+
@@ -247,9 +246,8 @@ func check(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 		report.add("topic %s has %d partitions but must have %d%s", want.Name, have.Partitions, want.Partitions, hint)
 	}
 	if have.Replicas != int(want.ReplicationFactor) {
-		report.add("topic %s has replication factor %d, not %d; "+
-			"reassign its partitions with kafka-reassign-partitions.sh",
-			want.Name, have.Replicas, want.ReplicationFactor)
+		report.add("topic %s has replication factor %d, not %d; reassign its partitions with "+
+			"kafka-reassign-partitions.sh", want.Name, have.Replicas, want.ReplicationFactor)
 	}
 	for _, k := range wrongConfigs(configs, want) {
 		report.add("%s of %s is %q, not %s; run: kudos topics apply", k, want.Name, configs[k], want.Configs[k])

@@ -164,12 +164,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 				if err != nil {
 					return nil, err
 				}
-				events := 5_000_000
-				if s.events > 0 {
-					events = s.events
-				} else if name == "uniform" {
-					events = 10_000_000
-				}
+				events := cmp.Or(s.events, map[string]int{"uniform": 10_000_000}[name], 5_000_000)
 				p.Drains = append(p.Drains, bench.Workload{Seed: s.seed, Shape: shape, Events: events})
 			}
 		case "sustainable", "latency":

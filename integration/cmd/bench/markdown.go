@@ -213,11 +213,11 @@ func (p page) RecoveryRows() (table [][]string) {
 
 // AcceptingRows are the rows of the producer's endpoints.
 func (p page) AcceptingRows() (table [][]string) {
-	_, first := p.Accepted()
+	first := p.Accepted()
 	if first == nil {
 		return nil
 	}
-	for i, e := range first.Endpoints() {
+	for i, e := range first.Producer.Endpoints() {
 		cells := []string{bench.RequestsOf(e), fmt.Sprint(e.Connections)}
 		for _, f := range bench.AcceptingFigures {
 			cells = append(cells, p.Accepting(i, f.Of).With(""))
@@ -227,20 +227,9 @@ func (p page) AcceptingRows() (table [][]string) {
 	return table
 }
 
-// AcceptingLoad is the workload of the producer measurement.
-func (p page) AcceptingLoad() bench.Workload {
-	load, _ := p.Accepted()
-	return load
-}
-
-func (p page) AcceptedPosts() string { return bench.Number(float64(p.AcceptingLoad().Shape.Posts)) }
-
-func (p page) LatencyLimit() string {
-	_, first := p.Accepted()
-	return bench.Number(first.LatencyLimitMs)
-}
-
-func (p page) MemoryGiB() float64 { return float64(p.Machine.MemoryBytes) / (1 << 30) }
+func (p page) AcceptedPosts() string { return bench.Number(float64(p.Accepted().Load.Shape.Posts)) }
+func (p page) LatencyLimit() string  { return bench.Number(p.Accepted().Producer.LatencyLimitMs) }
+func (p page) MemoryGiB() float64    { return float64(p.Machine.MemoryBytes) / (1 << 30) }
 
 func (p page) Rounds() (rounds int) {
 	for _, run := range p.Runs {
