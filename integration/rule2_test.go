@@ -131,8 +131,7 @@ func (s *system) joinFold() (m kafka.Member, leave func()) {
 // own returns an owner with an empty local state.
 func (s *system) own(m kafka.Member) *owner {
 	broker, _ := s.servers()
-	o := &owner{s: s, ctx: s.t.Context(),
-		kafka: &heldKafka{Clients: broker}}
+	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Clients: broker}}
 	stores := store.NewSet(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout

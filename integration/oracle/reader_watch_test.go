@@ -94,9 +94,7 @@ func TestReaderDuringChanges(t *testing.T) {
 		}), "region:FR"},
 		"reaction": {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
-		})
+		t.Run(name, func(t *testing.T) { require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want) })
 	}
 }
 

@@ -19,9 +19,7 @@ func reopened(t *testing.T, old *Partition, rows map[RowKey][]byte, windows ...W
 	return p
 }
 
-func configOf(windows ...Window) *Config {
-	return &Config{Windows: windows, TopN: 5, MinLikes: 1}
-}
+func configOf(windows ...Window) *Config { return &Config{Windows: windows, TopN: 5, MinLikes: 1} }
 
 func rowsOf(p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
 	for key, value := range p.Changed() {

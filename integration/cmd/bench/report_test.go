@@ -173,8 +173,7 @@ func TestLatency(t *testing.T) {
 			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps, Resolution: 1.5}})
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
-		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{
-			{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
+		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
 		add("sql", "", bench.Latency{Levels: []bench.LatencyLevel{at(0, 0)}}) // of an earlier report
 	}
 	text := render(t, r)
