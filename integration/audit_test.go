@@ -54,8 +54,7 @@ func (s *system) auditBoth() {
 func TestAuditWhileLikesPourIn(t *testing.T) {
 	s := verified(t)
 	// Small batches put MySQL's position inside transactions of the fold, and between many.
-	batch := []string{"--set", "processor.max_batch=700"}
-	processor := s.processor("processor-0", batch...).start()
+	processor := s.processor("processor-0", "--set", "processor.max_batch=700").start()
 	stop := s.keepCounting(1)
 	for round := range 3 {
 		plain, deep := s.audit(0), s.audit(0, "--deep")

@@ -121,8 +121,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
 	}
 	startAll(roles...)
-	at := putLike(t, "http://"+api, 1, 2)
-	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, at.Offset)
+	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, putLike(t, "http://"+api, 1, 2).Offset)
 	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil,
 		http.StatusBadRequest)
 	require.NoError(t, err)

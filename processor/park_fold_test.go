@@ -130,10 +130,9 @@ func TestFoldParksAtRecreatedTopics(t *testing.T) {
 	)
 	likesTopic, state, updates := schema.TopicLikes, schema.TopicState, schema.TopicUpdates
 	for _, c := range []struct {
-		topics  []string
-		running bool // the processor, all the time
-		says    string
-		action  string
+		topics       []string
+		running      bool // the processor, all the time
+		says, action string
 	}{
 		{[]string{likesTopic}, false, "topic likes " + recreated, "kudos rebuild --accept-loss"},
 		{[]string{state}, false, noProgress, "kudos topics apply"},

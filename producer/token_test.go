@@ -100,8 +100,7 @@ func TestRegressUnknownCrit(t *testing.T) {
 		requireUnauthenticated(r.putAs(key.token(t, nil, header), like), "has critical extensions (crit)")
 	}
 	require.Zero(t, r.written())
-	optional := map[string]any{"https://example.com/optional": true}
-	r.putAs(key.token(t, nil, optional), like).Require(accepted)
+	r.putAs(key.token(t, nil, map[string]any{"https://example.com/optional": true}), like).Require(accepted)
 }
 
 func swapSignature(token, other string) string {

@@ -82,8 +82,7 @@ func TestETag(t *testing.T) {
 
 func TestCacheMaxAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "no-cache", time.Minute: "public, max-age=60"} {
-		r := newRig(t, func(o *Options) { o.CacheMaxAge = age }, nil)
-		r.get(likesOf1).RequireHeader("Cache-Control", want)
+		newRig(t, func(o *Options) { o.CacheMaxAge = age }, nil).get(likesOf1).RequireHeader("Cache-Control", want)
 	}
 }
 

@@ -26,11 +26,10 @@ type lab struct {
 	open    func(ctx context.Context, w *fakeWorker) error
 	process func(ctx context.Context, w *fakeWorker, b *Batch) error
 
-	mu         sync.Mutex
-	partitions map[int32]*labPartition
-	workers    int
-	processes  int
-	failure    []string
+	mu                 sync.Mutex
+	partitions         map[int32]*labPartition
+	workers, processes int
+	failure            []string
 }
 
 type labPartition struct {

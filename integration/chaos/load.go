@@ -26,11 +26,10 @@ const (
 
 // load is an upstream service that writes to Kafka, and a client of the producer. They record acknowledgments.
 type load struct {
-	s      *system
-	direct *generator
-	web    *generator
-	client *kgo.Client
-	http   *http.Client
+	s           *system
+	direct, web *generator
+	client      *kgo.Client
+	http        *http.Client
 
 	failed  atomic.Int64 // events without an acknowledgment, which may or may not be in the log
 	refused atomic.Int64 // failed HTTP requests so far

@@ -29,15 +29,14 @@ const (
 )
 
 type system struct {
-	opts       Options
-	log        *slog.Logger
-	kafka      *stack.Kafka
-	database   atomic.Pointer[database]
-	network    *network
-	processors []*unit
-	guests     []*unit
-	producer   *unit
-	http       string
+	opts               Options
+	log                *slog.Logger
+	kafka              *stack.Kafka
+	database           atomic.Pointer[database]
+	network            *network
+	processors, guests []*unit
+	producer           *unit
+	http               string
 
 	client *kgo.Client // bypasses all proxies
 	admin  *kadm.Client

@@ -134,8 +134,7 @@ func (w *world) startMissing(n int) (any bool) {
 		if k := len(w.plan.disks); k > 0 && !w.plan.wipe {
 			disk, w.plan.disks = w.plan.disks[k-1], w.plan.disks[:k-1]
 		}
-		p := w.start(disk)
-		w.note("%s starts", p.name)
+		w.note("%s starts", w.start(disk).name)
 		for _, g := range w.groups {
 			g.wanted = true
 		}

@@ -81,11 +81,10 @@ type runner struct {
 	began time.Time
 	phase *progress.Phase
 
-	mu         sync.Mutex
-	started    int
-	done       int
-	violations int
-	tally      Tally
+	mu            sync.Mutex
+	started, done int
+	violations    int
+	tally         Tally
 }
 
 func (r *runner) next() (seed uint64, ok bool) {

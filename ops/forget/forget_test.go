@@ -139,8 +139,7 @@ func TestForgetCoversUnfoldedEvents(t *testing.T) {
 				}
 				require.NoError(t, txn.EndTransaction(t.Context(), end))
 			}
-			start := sync.OnceFunc(func() { w.fold() })
-			ids.Begin = at("waiting for the processors", start)
+			ids.Begin = at("waiting for the processors", sync.OnceFunc(func() { w.fold() }))
 			r := w.mustRun(ids)
 			require.Equal(t, 1, r.Rounds)
 			require.True(t, r.Complete)

@@ -70,8 +70,7 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	like(p, 1, start+5)
 	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "older than what is kept")
 	rowsOf(p, rows)
-	again := reopened(t, p, rows, New(10, 0), New(60, 0))
-	require.Equal(t, p.Partial(), again.Partial(), "the same after a restart")
+	require.Equal(t, p.Partial(), reopened(t, p, rows, New(10, 0), New(60, 0)).Partial(), "the same after a restart")
 	like(p, 4, start+64)
 	require.NotEmpty(t, p.Partial())
 	like(p, 4, start+65)
@@ -97,8 +96,7 @@ func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
 	like(old, 2, start+30)
 	rows := rowsOf(old, map[RowKey][]byte{})
 	require.Len(t, rows, 2)
-	p := reopened(t, old, rows, New(10, 0))
-	require.Len(t, rowsOf(p, rows), 1)
+	require.Len(t, rowsOf(reopened(t, old, rows, New(10, 0)), rows), 1)
 }
 
 // TestSettingsTellConfigurationsApart, by everything that a list depends on.

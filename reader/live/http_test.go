@@ -168,8 +168,7 @@ func TestServerSentEvents(t *testing.T) {
 // TestSSEOnTheWire checks the bytes themselves, for what a library hides.
 func TestSSEOnTheWire(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat = 30 * time.Millisecond })
-	server := serve(t, r, false)
-	lines := bufio.NewScanner(get(t, server, "post_ids=7").Body)
+	lines := bufio.NewScanner(get(t, serve(t, r, false), "post_ids=7").Body)
 	line := func() string {
 		require.True(t, lines.Scan(), "%v", lines.Err())
 		return lines.Text()

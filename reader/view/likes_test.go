@@ -82,8 +82,7 @@ func TestWithoutReactions(t *testing.T) {
 }
 
 func TestLikersInPages(t *testing.T) {
-	f := newFold(t, 4, 60)
-	l, _ := f.follow(t.TempDir())
+	l, _ := newFold(t, 4, 60).follow(t.TempDir())
 	for post := uint64(1); post <= posts; post++ {
 		whole, _, _, err := l.Likers(post, 0, users)
 		require.NoError(t, err)

@@ -50,8 +50,7 @@ func BenchmarkFold(b *testing.B) {
 func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset int64) {
 	keys := make([]string, 0, 2*events)
 	for range events {
-		post := r.Uint64N(uint64(posts))
-		pair := pairKey(post, r.Uint64N(1_000_000))
+		pair := pairKey(r.Uint64N(uint64(posts)), r.Uint64N(1_000_000))
 		keys = append(keys, pair, pair[:8])
 	}
 	slices.Sort(keys)
