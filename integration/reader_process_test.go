@@ -163,10 +163,7 @@ type task[T any] struct {
 func background[T any](t testing.TB, run func(context.Context) (T, error)) *task[T] {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &task[T]{t: t, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(b.done)
-		b.value, b.err = run(ctx)
-	}()
+	go func() { defer close(b.done); b.value, b.err = run(ctx) }()
 	t.Cleanup(func() { cancel(); <-b.done })
 	return b
 }

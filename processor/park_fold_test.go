@@ -154,10 +154,7 @@ func TestFoldParksAtRecreatedTopics(t *testing.T) {
 				between()
 				p = s.run()
 			}
-			restart(func() {
-				s.recreate(c.topics...)
-				s.produce(likes(100, 2)...)
-			})
+			restart(func() { s.recreate(c.topics...); s.produce(likes(100, 2)...) })
 			p.waitParked("likes/2 parked", c.says, "action: ", "stop the processors, then: "+c.action)
 			if slices.Contains(c.topics, updates) {
 				p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")

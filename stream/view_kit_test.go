@@ -38,10 +38,7 @@ func (c *testCopy) note(f func(*copySeen)) {
 }
 
 func (c *testCopy) now() (now copySeen) {
-	c.note(func(s *copySeen) {
-		now = *s
-		now.published = slices.Clone(s.published)
-	})
+	c.note(func(s *copySeen) { now = *s; now.published = slices.Clone(s.published) })
 	return now
 }
 

@@ -71,10 +71,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 		kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
 		return nil, err
 	}
-	s.atEnd(func() error {
-		s.client.Close()
-		return nil
-	})
+	s.atEnd(func() error { s.client.Close(); return nil })
 	s.admin = kadm.NewClient(s.client)
 	if err := s.prepare(ctx, primary); err != nil {
 		return nil, err

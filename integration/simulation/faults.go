@@ -61,10 +61,7 @@ func (w *world) wantRebalance(l line) bool {
 }
 
 func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
-	return func(w *world, l line) bool {
-		p := w.inSlot(l.who)
-		return p != nil && do(w, p, l)
-	}
+	return func(w *world, l line) bool { p := w.inSlot(l.who); return p != nil && do(w, p, l) }
 }
 
 func (w *world) noticeLoss(p *process, l line) bool { return w.group(l.how).notice(p) }

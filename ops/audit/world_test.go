@@ -116,10 +116,7 @@ func (w *world) likeAndApply(partition int32) {
 func (w *world) likeLater(topic string) (wait func()) {
 	end, liked := w.End(topic, 0), make(chan struct{})
 	like := sync.OnceFunc(func() {
-		go func() {
-			defer close(liked)
-			w.like(0, time.Now())
-		}()
+		go func() { defer close(liked); w.like(0, time.Now()) }()
 	})
 	w.Broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.KeepControl()

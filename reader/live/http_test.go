@@ -169,10 +169,7 @@ func TestServerSentEvents(t *testing.T) {
 func TestSSEOnTheWire(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat = 30 * time.Millisecond })
 	lines := bufio.NewScanner(get(t, serve(t, r, false), "post_ids=7").Body)
-	line := func() string {
-		require.True(t, lines.Scan(), "%v", lines.Err())
-		return lines.Text()
-	}
+	line := func() string { require.True(t, lines.Scan(), "%v", lines.Err()); return lines.Text() }
 	require.Regexp(t, `^retry: [12]\d{3}$`, line())
 	for _, want := range []string{
 		"", "id: 00000001.0:0", "event: likes",

@@ -349,10 +349,7 @@ func (r *rig) watchOn(c *fakeConn, q *wanted) *fakeConn {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan *refusal, 1)
 	go func() { ended <- r.show(ctx, q, kindSSE, func(*stream) (conn, *refusal) { return c, nil }) }()
-	c.leave = sync.OnceFunc(func() {
-		cancel()
-		assert.Nil(r.t, <-ended)
-	})
+	c.leave = sync.OnceFunc(func() { cancel(); assert.Nil(r.t, <-ended) })
 	r.t.Cleanup(c.leave)
 	return c
 }

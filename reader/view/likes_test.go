@@ -26,10 +26,7 @@ func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	l, _ := f.follow(t.TempDir())
 	f.tear()
 	var done atomic.Bool
-	go func() {
-		defer done.Store(true)
-		f.run(150)
-	}()
+	go func() { defer done.Store(true); f.run(150) }()
 	for !done.Load() {
 		f.requireSame(l)
 	}

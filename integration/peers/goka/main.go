@@ -45,10 +45,7 @@ func count(ctx context.Context, p *peer.Peer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	flushing, endFlushing := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return c.counts.Run(flushing) })
-	g.Go(func() error {
-		defer endFlushing()
-		return c.process(ctx, p.Options)
-	})
+	g.Go(func() error { defer endFlushing(); return c.process(ctx, p.Options) })
 	return g.Wait()
 }
 
