@@ -82,8 +82,7 @@ type instance struct {
 func (s *system) newProcessor(change ...func(*processor.Options)) *instance {
 	o := processor.DefaultOptions()
 	o.StateDir = s.t.TempDir()
-	o.ParkInterval = 200 * time.Millisecond
-	o.PositionCheckInterval = 200 * time.Millisecond
+	o.ParkInterval, o.PositionCheckInterval = 200*time.Millisecond, 200*time.Millisecond
 	o.CacheBytes = 16 << 20
 	for _, f := range change {
 		f(&o)

@@ -49,8 +49,7 @@ func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
 		require.NoError(t, err)
 	}
 	a.opts.StateDir = t.TempDir()
-	a.opts.EmitInterval = 50 * time.Millisecond
-	a.opts.IdleAfter = time.Hour
+	a.opts.EmitInterval, a.opts.IdleAfter = 50*time.Millisecond, time.Hour
 	a.opts.TopN = 20
 	if configure != nil {
 		configure(&a.opts)

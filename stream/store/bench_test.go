@@ -28,8 +28,7 @@ func BenchmarkFold(b *testing.B) {
 			b.Run(shape.name+"/"+kind.name, func(b *testing.B) {
 				stores := NewSet(b.TempDir(), 384<<20, testkit.Log()) // Pebble takes the memory of memtables from it
 				defer stores.Close()
-				stores.MemtableBytes = 32 << 20
-				stores.BufferBytes = kind.buffer
+				stores.MemtableBytes, stores.BufferBytes = 32<<20, kind.buffer
 				s := stores.New("table", 0)
 				require.NoError(b, s.Open())
 				r := rand.New(rand.NewPCG(1, 1))
