@@ -45,10 +45,7 @@ func (s *system) audit(code int, args ...string) (r auditReport) {
 	return r
 }
 
-func (s *system) auditBoth() {
-	s.audit(0)
-	s.audit(0, "--deep")
-}
+func (s *system) auditBoth() { s.audit(0); s.audit(0, "--deep") }
 
 // Audits are right while likes arrive and processors come and go, and name exactly what is wrong when something is.
 func TestAuditWhileLikesPourIn(t *testing.T) {

@@ -175,10 +175,7 @@ func (s *system) startReader(name string, args ...string) *reader {
 	return r
 }
 
-func (p *process) start() *process {
-	require.NoError(p.t, p.Start(p.t.Context()))
-	return p
-}
+func (p *process) start() *process { require.NoError(p.t, p.Start(p.t.Context())); return p }
 
 // startAll starts processes at once, and returns when all of them are ready.
 func startAll(processes ...*process) {
@@ -193,10 +190,7 @@ func startAll(processes ...*process) {
 func (p *process) kill() { require.NoError(p.t, p.Kill()) }
 func (p *process) stop() { require.NoError(p.t, p.Stop()) }
 
-func (p *process) ready() bool {
-	ready, _ := p.said("readyz")
-	return ready
-}
+func (p *process) ready() bool { ready, _ := p.said("readyz"); return ready }
 
 func (p *process) waitReady() {
 	waitSaid(p.t, time.Minute, p.String()+" to be ready", func() (bool, any) { return p.said("readyz") })

@@ -179,7 +179,4 @@ func (b *task[T]) wait() T {
 	return b.value
 }
 
-func (b *task[T]) stop() T {
-	b.cancel()
-	return b.wait()
-}
+func (b *task[T]) stop() T { b.cancel(); return b.wait() }

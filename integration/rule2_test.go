@@ -231,10 +231,7 @@ func (o *owner) stepUntil(step string) (release func()) {
 }
 
 // fold makes the owner fold what is in the log.
-func (o *owner) fold() {
-	o.fetch()
-	o.Step(o.ctx)
-}
+func (o *owner) fold() { o.fetch(); o.Step(o.ctx) }
 
 // TestRule2OfBothIDs: the first or the second transaction of an owner, each under another transactional id, is held at
 // each of its steps while another owner takes over. All likes count once, whoever committed them.

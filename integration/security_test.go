@@ -174,10 +174,7 @@ func (s *secured) like(user uint64) {
 }
 
 // counted waits until MySQL and the reader have the expected counts.
-func (s *secured) counted() {
-	s.waitCounts(s.want)
-	s.reads.waitCounts(s.want)
-}
+func (s *secured) counted() { s.waitCounts(s.want); s.reads.waitCounts(s.want) }
 
 // ranked waits for rankings in Kafka, read as the user who may only view them, and in MySQL.
 func (s *secured) ranked() {

@@ -63,10 +63,7 @@ func newBroker(t testing.TB, opts ...kfake.Opt) *system {
 }
 
 // newDatabase creates an empty database for this test, which processors then use.
-func (s *system) newDatabase() (db *sqlx.DB) {
-	s.mysql, db = devtest.Database(s.t)
-	return db
-}
+func (s *system) newDatabase() (db *sqlx.DB) { s.mysql, db = devtest.Database(s.t); return db }
 
 func (s *system) migrate() { devtest.Migrate(s.t, s.mysql) }
 
@@ -138,10 +135,7 @@ func (p *instance) waitIdle() {
 	p.s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
 }
 
-func (p *instance) waitReady() {
-	p.s.t.Helper()
-	devtest.WaitReady(p.s.t, p.Ready)
-}
+func (p *instance) waitReady() { p.s.t.Helper(); devtest.WaitReady(p.s.t, p.Ready) }
 
 // waitAssigned waits until partitions of the fold are assigned to it.
 func (p *instance) waitAssigned() {

@@ -143,10 +143,7 @@ func (a *arena) waitFor(what string, condition func() (ok bool, now any)) {
 }
 
 // waitSettled waits until every ranking follows from the log, and the last ones cover all of it.
-func (a *arena) waitSettled() *rankings.Result {
-	a.t.Helper()
-	return a.waitSettledOf(a.logs)
-}
+func (a *arena) waitSettled() *rankings.Result { a.t.Helper(); return a.waitSettledOf(a.logs) }
 
 func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Result) {
 	a.t.Helper()

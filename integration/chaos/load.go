@@ -54,10 +54,7 @@ func (s *system) writer(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) 
 	}, opts...)...)
 }
 
-func (l *load) close() {
-	l.client.Close()
-	l.http.CloseIdleConnections()
-}
+func (l *load) close() { l.client.Close(); l.http.CloseIdleConnections() }
 
 // run writes until ctx ends, and returns when the outcome of every write is known.
 func (l *load) run(ctx context.Context) error {

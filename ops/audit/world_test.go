@@ -107,10 +107,7 @@ func (w *world) like(partition int32, at time.Time) {
 }
 
 // likeAndApply also applies the like to MySQL.
-func (w *world) likeAndApply(partition int32) {
-	w.like(partition, time.Now())
-	w.apply(partition)
-}
+func (w *world) likeAndApply(partition int32) { w.like(partition, time.Now()); w.apply(partition) }
 
 // likeLater publishes a like once a consumer reads at the end of a topic's partition 0; wait returns when it is done.
 func (w *world) likeLater(topic string) (wait func()) {

@@ -35,10 +35,7 @@ func like(p *Partition, post uint64, at schema.Minute) {
 }
 
 // newest computes the lists and returns the last version of a global one.
-func newest(p *Partition, name string) (posts []Post) {
-	p.MakeVersions(1)
-	return last(p, name)
-}
+func newest(p *Partition, name string) (posts []Post) { p.MakeVersions(1); return last(p, name) }
 
 // last is the last version of a global list.
 func last(p *Partition, name string) (posts []Post) {

@@ -228,10 +228,7 @@ func (p page) AcceptingRows() (table [][]string) {
 }
 
 // AcceptingLoad is the workload of the producer measurement.
-func (p page) AcceptingLoad() bench.Workload {
-	load, _ := p.Accepted()
-	return load
-}
+func (p page) AcceptingLoad() bench.Workload { load, _ := p.Accepted(); return load }
 
 func (p page) AcceptedPosts() string { return bench.Number(float64(p.AcceptingLoad().Shape.Posts)) }
 

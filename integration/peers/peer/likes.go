@@ -161,10 +161,7 @@ func (l *Likes) batch(fetches kgo.Fetches) (*Batch, error) {
 }
 
 // Done says that everything in the batch is in MySQL.
-func (b *Batch) Done() {
-	b.likes.client.MarkCommitRecords(b.records...)
-	b.likes.opened(-1)
-}
+func (b *Batch) Done() { b.likes.client.MarkCommitRecords(b.records...); b.likes.opened(-1) }
 
 // Close leaves the group, with the offsets of all batches that are Done committed.
 func (l *Likes) Close() {
