@@ -187,9 +187,8 @@ func startAll(processes ...*process) {
 	}
 }
 
-func (p *process) kill() { require.NoError(p.t, p.Kill()) }
-func (p *process) stop() { require.NoError(p.t, p.Stop()) }
-
+func (p *process) kill()       { require.NoError(p.t, p.Kill()) }
+func (p *process) stop()       { require.NoError(p.t, p.Stop()) }
 func (p *process) ready() bool { ready, _ := p.said("readyz"); return ready }
 
 func (p *process) waitReady() {

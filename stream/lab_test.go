@@ -206,8 +206,7 @@ func (l *lab) at(p int32) labPartition {
 }
 
 func (l *lab) position(p int32) kafka.Position { return l.at(p).position }
-
-func (l *lab) processed(p int32) []int64 { return l.at(p).done }
+func (l *lab) processed(p int32) []int64       { return l.at(p).done }
 
 func (l *lab) count(p int32, name string) int {
 	return len(slices.DeleteFunc(l.at(p).calls, func(call string) bool { return call != name }))

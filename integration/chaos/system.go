@@ -147,10 +147,8 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "processor.state_dir="+u.state,
 		"--set", "processor.session_timeout="+sessionTimeout.String(),
 		"--set", "processor.transaction_timeout="+transactionTimeout.String(),
-		"--set", "processor.max_batch=2000",
-		"--set", "processor.cache_bytes=33554432",
-		"--set", "processor.park_interval=1s",
-		"--set", "processor.position_check_interval=1s",
+		"--set", "processor.max_batch=2000", "--set", "processor.cache_bytes=33554432",
+		"--set", "processor.park_interval=1s", "--set", "processor.position_check_interval=1s",
 		"--set", "processor.shutdown_timeout=5s",
 		"--set", "mysql.connect_timeout=2s", "--set", "mysql.read_timeout=4s", "--set", "mysql.write_timeout=4s",
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")

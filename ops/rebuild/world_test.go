@@ -204,9 +204,7 @@ func (w *world) recreateUpdates() {
 }
 
 // standing is up to where likes/1, with 10 events, was folded according to each source; -1 if it has no record.
-type standing struct {
-	progress, committed, published int64
-}
+type standing struct{ progress, committed, published int64 }
 
 func newStanding(t *testing.T, s standing, damage damage) *world {
 	w := newWorld(t)

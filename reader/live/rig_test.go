@@ -248,9 +248,7 @@ func (r *rig) requireMetric(want int, name, label, value string) {
 }
 
 // shown is a message as a client gets it.
-type shown struct {
-	event, id, data string
-}
+type shown struct{ event, id, data string }
 
 func (m shown) decode(t testing.TB, event string, into any) {
 	t.Helper()
