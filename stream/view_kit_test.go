@@ -42,10 +42,7 @@ func (c *testCopy) now() (now copySeen) {
 	return now
 }
 
-func (c *testCopy) Open(*store.Store) error {
-	c.note(func(s *copySeen) { s.opened++ })
-	return nil
-}
+func (c *testCopy) Open(*store.Store) error { c.note(func(s *copySeen) { s.opened++ }); return nil }
 
 func (c *testCopy) Whole(records []*kgo.Record) int {
 	c.note(func(s *copySeen) { s.asked = len(records) })

@@ -317,20 +317,11 @@ func (c *fakeConn) take() (got []shown) {
 	return got
 }
 
-func (c *fakeConn) cause() (err error) {
-	c.locked(func() { err = c.mu.closed })
-	return err
-}
+func (c *fakeConn) cause() (err error) { c.locked(func() { err = c.mu.closed }); return err }
 
-func (c *fakeConn) beats() (n int) {
-	c.locked(func() { n = c.mu.heartbeats })
-	return n
-}
+func (c *fakeConn) beats() (n int) { c.locked(func() { n = c.mu.heartbeats }); return n }
 
-func (r *rig) watch(q *wanted) *fakeConn {
-	r.t.Helper()
-	return r.watchOn(&fakeConn{}, q)
-}
+func (r *rig) watch(q *wanted) *fakeConn { r.t.Helper(); return r.watchOn(&fakeConn{}, q) }
 
 // watchSlowly opens a stream whose client accepts nothing until it is released; one message is in flight then.
 func (r *rig) watchSlowly(q *wanted) *fakeConn {
