@@ -65,7 +65,6 @@ func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	})
 }
 
-// lastPosts lists the ranked posts of the last ranking of each key.
 func lastPosts(t testing.TB, log *rankings.Log) []string {
 	var places []string
 	for key, r := range maps.Collect(decoded(t, log)) {

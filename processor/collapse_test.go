@@ -57,7 +57,8 @@ func TestCollapseParksOnInconsistentUpdates(t *testing.T) {
 		batch []*kgo.Record
 		says  []string
 	}{
-		"a jump":              {[]*kgo.Record{progress(5), progress(7)}, []string{"offset 70", "seq 7", "6 was expected"}},
+		"a jump": {[]*kgo.Record{progress(5), progress(7)},
+			[]string{"offset 70", "seq 7", "6 was expected"}},
 		"a jump at the start": {[]*kgo.Record{progress(6)}, []string{"seq 6", "5 was expected"}},
 		"a repeated record":   {[]*kgo.Record{progress(5), progress(5)}, []string{"seq 5", "6 was expected"}},
 		"an earlier record":   {[]*kgo.Record{progress(4)}, []string{"seq 4", "5 was expected"}},

@@ -137,7 +137,6 @@ func (p *instance) waitIdle() {
 
 func (p *instance) waitReady() { p.s.t.Helper(); devtest.WaitReady(p.s.t, p.Ready) }
 
-// waitAssigned waits until partitions of the fold are assigned to it.
 func (p *instance) waitAssigned() {
 	p.s.t.Helper()
 	p.s.waitFor("an assignment", func() (bool, any) {

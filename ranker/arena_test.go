@@ -63,7 +63,6 @@ type running struct {
 	stop func() // and waits; the end of the test calls it, too
 }
 
-// start starts a ranker and replaces the previous one.
 func (a *arena) start() {
 	a.t.Helper()
 	if a.run != nil {

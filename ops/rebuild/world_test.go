@@ -112,7 +112,6 @@ func (w *world) runKafka(depth Depth) {
 // thePost, the post of these tests, is in the damaged partition.
 var thePost, us = postAfter(0), schema.Region{'U', 'S'}
 
-// postAfter is the next post in the damaged partition.
 func postAfter(post uint64) uint64 {
 	for post++; schema.PartitionFor(post, partitions) != damaged; post++ {
 	}

@@ -97,7 +97,6 @@ func (c *client) read() (shown, bool) {
 	return shown{e.Type, e.LastEventID, e.Data}, true
 }
 
-// until reads until the newest value is want.
 func (c *client) until(want int64) (messages int, last shown) {
 	c.t.Helper()
 	for {
