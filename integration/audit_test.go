@@ -45,17 +45,13 @@ func (s *system) audit(code int, args ...string) (r auditReport) {
 	return r
 }
 
-func (s *system) auditBoth() {
-	s.audit(0)
-	s.audit(0, "--deep")
-}
+func (s *system) auditBoth() { s.audit(0); s.audit(0, "--deep") }
 
 // Audits are right while likes arrive and processors come and go, and name exactly what is wrong when something is.
 func TestAuditWhileLikesPourIn(t *testing.T) {
 	s := verified(t)
 	// Small batches put MySQL's position inside transactions of the fold, and between many.
-	batch := []string{"--set", "processor.max_batch=700"}
-	processor := s.processor("processor-0", batch...).start()
+	processor := s.processor("processor-0", "--set", "processor.max_batch=700").start()
 	stop := s.keepCounting(1)
 	for round := range 3 {
 		plain, deep := s.audit(0), s.audit(0, "--deep")

@@ -34,7 +34,6 @@ func (r *reader) likersOf(post uint64) (users []uint64) {
 	}
 }
 
-// writeCSV writes events as a file for `kudos import`.
 func writeCSV(t testing.TB, events []schema.Event) (path string) {
 	var b bytes.Buffer
 	b.WriteString("post_id,user_id,action,time_ms,region\n")

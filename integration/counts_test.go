@@ -32,7 +32,6 @@ var (
 	readings      = []reading{eachPerson, changingMinds}
 )
 
-// events returns the ratings as events, in file order.
 func (r reading) events(t testing.TB) []schema.Event {
 	ratings, err := day.MovieLens(filepath.Join(day.MovieLensDir(t), "ratings.csv.gz"), r.user)
 	require.NoError(t, err)
@@ -200,7 +199,6 @@ func (s *system) keepCounting(seed uint64) (stop func() int) {
 	return stop
 }
 
-// toggle returns a random reaction of one of the users to a post.
 func toggle(r *rand.Rand, post, users uint64, timeMs int64) schema.Event {
 	regions := []schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'U', 'S', '-', 'C', 'A'}, schema.UnknownRegion}
 	e := likeIn(regions[r.IntN(5)], post, 1+r.Uint64N(users), timeMs)

@@ -132,7 +132,6 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
-// TestReadmeFigures compares the table of README.md with the benchmarks.
 func TestReadmeFigures(t *testing.T) {
 	text, prose := pages(t)
 	_, table, _ := strings.Cut(prose[root+"/README.md"], "| **kudos** |")

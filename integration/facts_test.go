@@ -258,7 +258,6 @@ func (r *twoReplicas) now() kadm.PartitionDetail {
 	return topics[r.topic].Partitions[r.partition]
 }
 
-// waitReplicas waits until a broker leads, with that many replicas in sync.
 func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
 	waitFor(r.t, time.Minute, "the leader and in-sync replicas of "+r.topic, func() bool {
 		p := r.now()

@@ -97,7 +97,6 @@ func (s *system) drain(within time.Duration) {
 	})
 }
 
-// left says what is not folded or not applied yet.
 func (s *system) left() string {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -44,9 +45,7 @@ func TestWatchedFilesExist(t *testing.T) {
 	inDocs := regexp.MustCompile("`((kudos|kafka_consumergroup|go_sql)_[a-z0-9_]+)`")
 	for _, name := range inDocs.FindAllStringSubmatch(docs, -1) {
 		documented[name[1]] = true
-		if !names[name[1]] {
-			t.Errorf("%s documents %s, which does not exist", operationsDoc, name[1])
-		}
+		assert.True(t, names[name[1]], "%s documents %s, which does not exist", operationsDoc, name[1])
 	}
 	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(docs, -1) // not always present
 	for name := range names {
@@ -68,14 +67,10 @@ func TestWatchedFilesExist(t *testing.T) {
 	require.Greater(t, len(asked), 40)
 	for _, name := range asked {
 		ofLinux := name == "process_resident_memory_bytes" || name == "process_cpu_seconds_total"
-		if !ofLinux && !names[name] {
-			t.Errorf("a rule or the dashboard queries %s, which does not exist", name)
-		}
+		assert.True(t, ofLinux || names[name], "a rule or the dashboard queries %s, which does not exist", name)
 	}
 	for _, asked := range autoscaled(t) {
-		if !series[asked] {
-			t.Errorf("%s queries %s, which does not exist", autoscaling, asked)
-		}
+		assert.True(t, series[asked], "%s queries %s, which does not exist", autoscaling, asked)
 	}
 }
 
@@ -121,8 +116,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
 	}
 	startAll(roles...)
-	at := putLike(t, "http://"+api, 1, 2)
-	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, at.Offset)
+	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, putLike(t, "http://"+api, 1, 2).Offset)
 	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil,
 		http.StatusBadRequest)
 	require.NoError(t, err)

@@ -94,13 +94,7 @@ func (s *system) requireExact(acks ...oracle.Ack) {
 	require.Zero(s.t, d.Total, d.String())
 }
 
-func (s *system) drainExact(within time.Duration) {
-	s.drain(within)
-	s.requireExact()
-}
+func (s *system) drainExact(within time.Duration) { s.drain(within); s.requireExact() }
 
 // requireCounted checks only like_count and like_hourly against the fold: for compacted or deleted like-updates.
-func (s *system) requireCounted() {
-	d := s.check()
-	require.Zero(s.t, d.Of("I1"), d.String())
-}
+func (s *system) requireCounted() { d := s.check(); require.Zero(s.t, d.Of("I1"), d.String()) }

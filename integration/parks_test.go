@@ -49,7 +49,6 @@ func newRealParks(t *testing.T) *parks { return newParks(verified(t)) }
 func (p *parks) start() { p.processor.start() }
 func (p *parks) stop()  { p.processor.stop() }
 
-// like makes n new users like the post of each partition.
 func (p *parks) like(n int) {
 	p.pour(func(send func(schema.Event)) {
 		for range n {

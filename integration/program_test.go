@@ -46,7 +46,6 @@ func readText(t testing.TB, path string) string {
 	return string(text)
 }
 
-// glob returns the paths that match a pattern, given in parts.
 func glob(t testing.TB, pattern ...string) []string {
 	paths, err := filepath.Glob(filepath.Join(pattern...))
 	require.NoError(t, err)
@@ -71,7 +70,6 @@ func (s *system) run(args ...string) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// exits runs the program, and requires its exit code.
 func (s *system) exits(code int, args ...string) outcome {
 	out := s.run(args...)
 	require.Equal(s.t, code, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
@@ -92,7 +90,6 @@ func (s *system) report(into any, code int, args ...string) {
 	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), into), "%s", out.stdout)
 }
 
-// command runs the program, which must succeed, and returns its output.
 func (s *system) command(args ...string) string {
 	out := s.exits(0, args...)
 	return out.stdout + out.stderr
@@ -107,7 +104,6 @@ func (s *system) killWhen(what string, condition func() bool, args ...string) {
 	require.Error(s.t, cmd.Wait(), "the command finished before it was killed")
 }
 
-// on adds the flags for the brokers and databases of the system.
 func (s *system) on(args ...string) []string {
 	return append(args, "--brokers", s.brokerList(), "--set", s.mysql())
 }
@@ -168,17 +164,13 @@ func (s *system) reader(name string, args ...string) *reader {
 	return r
 }
 
-// startReader starts a reader without waiting until it is ready.
 func (s *system) startReader(name string, args ...string) *reader {
 	r := s.reader(name, args...)
 	r.start()
 	return r
 }
 
-func (p *process) start() *process {
-	require.NoError(p.t, p.Start(p.t.Context()))
-	return p
-}
+func (p *process) start() *process { require.NoError(p.t, p.Start(p.t.Context())); return p }
 
 // startAll starts processes at once, and returns when all of them are ready.
 func startAll(processes ...*process) {
@@ -190,13 +182,9 @@ func startAll(processes ...*process) {
 	}
 }
 
-func (p *process) kill() { require.NoError(p.t, p.Kill()) }
-func (p *process) stop() { require.NoError(p.t, p.Stop()) }
-
-func (p *process) ready() bool {
-	ready, _ := p.said("readyz")
-	return ready
-}
+func (p *process) kill()       { require.NoError(p.t, p.Kill()) }
+func (p *process) stop()       { require.NoError(p.t, p.Stop()) }
+func (p *process) ready() bool { ready, _ := p.said("readyz"); return ready }
 
 func (p *process) waitReady() {
 	waitSaid(p.t, time.Minute, p.String()+" to be ready", func() (bool, any) { return p.said("readyz") })
@@ -244,7 +232,6 @@ type sample struct {
 	labels map[string]string
 }
 
-// samples returns the samples of a metric that have these labels.
 func (p *process) samples(name string, labels map[string]string) (found []sample) {
 	for _, m := range p.metrics()[name].GetMetric() {
 		s := sample{m.GetCounter().GetValue() + m.GetGauge().GetValue(), map[string]string{}}
@@ -262,7 +249,6 @@ func (p *process) samples(name string, labels map[string]string) (found []sample
 	return found
 }
 
-// sum adds up the samples of a metric that have these labels.
 func (p *process) sum(name string, labels map[string]string) (sum float64) {
 	for _, s := range p.samples(name, labels) {
 		sum += s.value

@@ -163,10 +163,7 @@ type task[T any] struct {
 func background[T any](t testing.TB, run func(context.Context) (T, error)) *task[T] {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &task[T]{t: t, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(b.done)
-		b.value, b.err = run(ctx)
-	}()
+	go func() { defer close(b.done); b.value, b.err = run(ctx) }()
 	t.Cleanup(func() { cancel(); <-b.done })
 	return b
 }
@@ -182,7 +179,4 @@ func (b *task[T]) wait() T {
 	return b.value
 }
 
-func (b *task[T]) stop() T {
-	b.cancel()
-	return b.wait()
-}
+func (b *task[T]) stop() T { b.cancel(); return b.wait() }

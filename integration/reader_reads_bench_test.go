@@ -175,7 +175,6 @@ func dialReader(base string) dialer {
 	}
 }
 
-// likesIn returns the likes of one post or the sum of several.
 func likesIn(body []byte) (sum int64, err error) {
 	var answer struct {
 		Likes int64
@@ -264,7 +263,6 @@ func startRedis(b *testing.B, posts int) dialer {
 	}
 }
 
-// resp encodes a command in Redis' protocol.
 func resp(words ...string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
@@ -273,7 +271,6 @@ func resp(words ...string) []byte {
 	return b
 }
 
-// sumOf reads an array of numbers and adds them up.
 func sumOf(in *bufio.Reader) (sum int64, err error) {
 	number := func(prefix string) (int64, error) {
 		line, err := in.ReadSlice('\n')

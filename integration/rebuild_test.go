@@ -17,7 +17,6 @@ func (s *system) rebuild(args ...string) string {
 	return s.exits(0, s.on(append([]string{"rebuild", "--yes"}, args...)...)...).stdout
 }
 
-// refused runs `kudos rebuild`, which must fail and say why.
 func (s *system) refused(says string, args ...string) {
 	s.fails(s.on(append([]string{"rebuild", "--yes"}, args...)...), says)
 }

@@ -128,11 +128,9 @@ func (s *system) joinFold() (m kafka.Member, leave func()) {
 	return m, leave
 }
 
-// own returns an owner with an empty local state.
 func (s *system) own(m kafka.Member) *owner {
 	broker, _ := s.servers()
-	o := &owner{s: s, ctx: s.t.Context(),
-		kafka: &heldKafka{Clients: broker}}
+	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Clients: broker}}
 	stores := store.NewSet(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
@@ -147,7 +145,6 @@ func (s *system) own(m kafka.Member) *owner {
 	return o
 }
 
-// requireState steps the owner until it is in a state.
 func (o *owner) requireState(state, why string) {
 	waitFor(o.s.t, soon, why, func() bool {
 		if o.Status().State != state {
@@ -231,11 +228,7 @@ func (o *owner) stepUntil(step string) (release func()) {
 	return release
 }
 
-// fold makes the owner fold what is in the log.
-func (o *owner) fold() {
-	o.fetch()
-	o.Step(o.ctx)
-}
+func (o *owner) fold() { o.fetch(); o.Step(o.ctx) }
 
 // TestRule2OfBothIDs: the first or the second transaction of an owner, each under another transactional id, is held at
 // each of its steps while another owner takes over. All likes count once, whoever committed them.

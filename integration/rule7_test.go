@@ -55,7 +55,6 @@ func (s *system) inProcess() (p *processor.Processor, stop func()) {
 	return p, testrun.Start(s.t, "the processor", time.Minute, p.Run)
 }
 
-// likeEverywhere makes each user like a post in every partition.
 func (s *system) likeEverywhere(users ...uint64) {
 	s.pour(func(send func(schema.Event)) {
 		for p := range int32(s.partitions) {

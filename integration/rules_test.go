@@ -106,7 +106,6 @@ func (s source) topDir() string {
 	return dir
 }
 
-// violations lists what breaks the rules, with what to do instead.
 func (s source) violations() (found []string) {
 	tell := func(who, imported, fix string) {
 		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, fix))

@@ -128,7 +128,6 @@ func (s *secured) settingsOf(user, password string) string {
 	return write("kudos.yaml", text+fmt.Sprintf("mysql: {%s, %s: %s}\n", tls, setting, write("dsn", dsn)))
 }
 
-// clientAs returns a client of a user, closed at the end of the test.
 func (s *secured) clientAs(user string) *kgo.Client {
 	cfg, err := config.Load(config.Sources{File: s.settings[user]})
 	require.NoError(s.t, err)
@@ -146,7 +145,6 @@ func (s *secured) as(user string, args ...string) string {
 	return said
 }
 
-// start starts a role as its user, and returns when it is ready.
 func (s *secured) start(role string, args ...string) {
 	if s.roles[role] == nil {
 		s.roles[role] = s.process(role, s.t.TempDir(), append([]string{role, "--config", s.settings[role]}, args...)...)
@@ -174,10 +172,7 @@ func (s *secured) like(user uint64) {
 }
 
 // counted waits until MySQL and the reader have the expected counts.
-func (s *secured) counted() {
-	s.waitCounts(s.want)
-	s.reads.waitCounts(s.want)
-}
+func (s *secured) counted() { s.waitCounts(s.want); s.reads.waitCounts(s.want) }
 
 // ranked waits for rankings in Kafka, read as the user who may only view them, and in MySQL.
 func (s *secured) ranked() {

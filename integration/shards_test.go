@@ -47,7 +47,6 @@ func newCounted(t *testing.T, events int) *sharded {
 	return s
 }
 
-// startProcessors starts n processors with the current database settings.
 func (s *sharded) startProcessors(n int, args ...string) {
 	for range n {
 		p := s.processor(fmt.Sprintf("processor-%d", len(s.processors)),

@@ -14,7 +14,6 @@ import (
 	"kudos/schema"
 )
 
-// ofTheFold returns the labels of latest-like-action in a state.
 func ofTheFold(state string) map[string]string {
 	return map[string]string{"group": schema.GroupFold, "state": state}
 }

@@ -65,7 +65,6 @@ func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	})
 }
 
-// lastPosts lists the ranked posts of the last ranking of each key.
 func lastPosts(t testing.TB, log *rankings.Log) []string {
 	var places []string
 	for key, r := range maps.Collect(decoded(t, log)) {
@@ -119,8 +118,7 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 		name   string
 		events func(testing.TB) []schema.Event
 		// batch is the processor's batch size: in a large one, the likes of a popular post become one update.
-		batch int
-		kills int
+		batch, kills int
 	}{
 		{"each_person", func(t testing.TB) []schema.Event { return inTime(eachPerson.events(t)) }, 500, 3},
 		{"people_who_change_their_minds", func(t testing.TB) []schema.Event {
@@ -240,8 +238,7 @@ func TestIdleTopicClosesItsWindows(t *testing.T) {
 	s := verified(t)
 	s.processor("processor").start()
 	s.ranker("ranker", "--set", "ranker.idle_after=3s", "--set", "ranker.allowed_lateness=0s").start()
-	events := closed(nil, time.Now().Add(-9*time.Minute).UnixMilli())
-	s.produce(events...)
+	s.produce(closed(nil, time.Now().Add(-9*time.Minute).UnixMilli())...)
 	waitFor(t, time.Minute, "the likes to be in the window", func() bool {
 		return len(s.lastRanking("US/10m").Posts) == partitions
 	})

@@ -165,7 +165,6 @@ func (s *system) timeToRanking(p *process, i int) time.Duration {
 	}
 }
 
-// preloadUpdates writes like-updates that span a number of minutes.
 func (s *system) preloadUpdates(n int, minutes int64) {
 	r := rand.New(rand.NewPCG(1, 1))
 	popular := rand.NewZipf(r, 1.1, 10, 1_000_000-1)

@@ -75,7 +75,6 @@ func (h *held) commitInstead(req kmsg.EndTxnRequest) {
 	}
 }
 
-// wait returns when the request has arrived.
 func (h *held) wait() {
 	h.s.t.Helper()
 	h.s.waitFor("the request to hold", func() (bool, any) {

@@ -59,10 +59,9 @@ func eventLog(seed uint64, n int) []*kgo.Record {
 func TestSameEventsGiveTheSameCounts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name     string
-		events   int
-		maxBatch int
-		run      func(*system, int)
+		name             string
+		events, maxBatch int
+		run              func(*system, int)
 	}{
 		{"batches of 1", 400, 1, runOnce},
 		{"batches of 2", 1_000, 2, runOnce},
@@ -127,8 +126,7 @@ func runTwoAtOnce(s *system, batch int) {
 	brake.pass(2)
 	first := s.run(maxBatch(batch))
 	brake.wait()
-	second := s.run(maxBatch(batch))
-	second.waitAssigned()
+	s.run(maxBatch(batch)).waitAssigned()
 	brake.pass(5)
 	brake.wait() // both are working
 	first.cancel()

@@ -130,10 +130,9 @@ func TestFoldParksAtRecreatedTopics(t *testing.T) {
 	)
 	likesTopic, state, updates := schema.TopicLikes, schema.TopicState, schema.TopicUpdates
 	for _, c := range []struct {
-		topics  []string
-		running bool // the processor, all the time
-		says    string
-		action  string
+		topics       []string
+		running      bool // the processor, all the time
+		says, action string
 	}{
 		{[]string{likesTopic}, false, "topic likes " + recreated, "kudos rebuild --accept-loss"},
 		{[]string{state}, false, noProgress, "kudos topics apply"},
@@ -155,10 +154,7 @@ func TestFoldParksAtRecreatedTopics(t *testing.T) {
 				between()
 				p = s.run()
 			}
-			restart(func() {
-				s.recreate(c.topics...)
-				s.produce(likes(100, 2)...)
-			})
+			restart(func() { s.recreate(c.topics...); s.produce(likes(100, 2)...) })
 			p.waitParked("likes/2 parked", c.says, "action: ", "stop the processors, then: "+c.action)
 			if slices.Contains(c.topics, updates) {
 				p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")

@@ -154,8 +154,7 @@ func TestLargeBatchDoesNotMixRecords(t *testing.T) {
 	}
 	out := publishBatch(t, w, &foldtest.State{}, kafka.Position{Offset: 100 + users, Epoch: 3}, records...)
 	pairs := map[fold.PairKey]bool{}
-	sums := map[uint64]int64{}
-	stated := map[uint64]int64{}
+	sums, stated := map[uint64]int64{}, map[uint64]int64{}
 	seq := uint64(7)
 	for i, rec := range out.records {
 		if post, user, ok := schema.ParsePairKey(rec.Key); ok && rec.Topic == schema.TopicState {

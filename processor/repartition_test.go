@@ -115,8 +115,7 @@ func (s *repartitioned) grow(count int32) *repartition.Result {
 // checkHomes checks the state table: each pair is in the partition that owns it, and so are each post's counts.
 func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 	s.t.Helper()
-	seen := map[fold.PairKey]bool{}
-	sums := map[uint64]schema.Counts{}
+	seen, sums := map[fold.PairKey]bool{}, map[uint64]schema.Counts{}
 	for p := range layout.Partitions {
 		table := s.checkTable(p)
 		require.Equal(s.t, layout, table.progress.Layout())

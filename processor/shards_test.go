@@ -61,8 +61,7 @@ func (s *sharded) positionsOf(shard int, p int32) (n int) {
 func (s *sharded) waitCounted(shards ...int) {
 	s.t.Helper()
 	s.waitFor("the likes of the shards to be counted", func() (bool, any) {
-		now := map[int32]int64{}
-		all := true
+		now, all := map[int32]int64{}, true
 		for _, shard := range shards {
 			for p := int32(shard); p < partitions; p += int32(len(s.dbs)) {
 				now[p] = s.likesOf(shard, p)

@@ -63,10 +63,7 @@ func newBroker(t testing.TB, opts ...kfake.Opt) *system {
 }
 
 // newDatabase creates an empty database for this test, which processors then use.
-func (s *system) newDatabase() (db *sqlx.DB) {
-	s.mysql, db = devtest.Database(s.t)
-	return db
-}
+func (s *system) newDatabase() (db *sqlx.DB) { s.mysql, db = devtest.Database(s.t); return db }
 
 func (s *system) migrate() { devtest.Migrate(s.t, s.mysql) }
 
@@ -82,8 +79,7 @@ type instance struct {
 func (s *system) newProcessor(change ...func(*processor.Options)) *instance {
 	o := processor.DefaultOptions()
 	o.StateDir = s.t.TempDir()
-	o.ParkInterval = 200 * time.Millisecond
-	o.PositionCheckInterval = 200 * time.Millisecond
+	o.ParkInterval, o.PositionCheckInterval = 200*time.Millisecond, 200*time.Millisecond
 	o.CacheBytes = 16 << 20
 	for _, f := range change {
 		f(&o)
@@ -139,12 +135,8 @@ func (p *instance) waitIdle() {
 	p.s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
 }
 
-func (p *instance) waitReady() {
-	p.s.t.Helper()
-	devtest.WaitReady(p.s.t, p.Ready)
-}
+func (p *instance) waitReady() { p.s.t.Helper(); devtest.WaitReady(p.s.t, p.Ready) }
 
-// waitAssigned waits until partitions of the fold are assigned to it.
 func (p *instance) waitAssigned() {
 	p.s.t.Helper()
 	p.s.waitFor("an assignment", func() (bool, any) {

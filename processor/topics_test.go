@@ -23,7 +23,6 @@ import (
 	"kudos/stream/kafka"
 )
 
-// tryTopics runs `kudos topics apply`.
 func (s *system) tryTopics(layout schema.Layout) (*topics.Report, error) {
 	return topics.Apply(s.t.Context(), s.Options, layout, 1, s.log)
 }
@@ -35,14 +34,12 @@ func (s *system) applyTopics() []string {
 	return report.Lines
 }
 
-// refuseTopics runs `kudos topics apply`, which must fail with this text.
 func (s *system) refuseTopics(layout schema.Layout, says string) {
 	s.t.Helper()
 	_, err := s.tryTopics(layout)
 	require.ErrorContains(s.t, err, says)
 }
 
-// checkLayout runs `kudos topics check` and returns its report.
 func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
 	s.t.Helper()
 	report, err := topics.Check(s.t.Context(), s.Options, layout, replicas, s.log)

@@ -245,8 +245,7 @@ func TestKafkaFailsMidway(t *testing.T) {
 	require.Len(t, b.Lines, 3, "lines 2, 3 and 5")
 	require.Equal(t, 3, *b.FirstUnacceptedLine)
 
-	r.put("/v1/posts/2/likes/9?time_ms=99").RequireJSON(503, notAcknowledged(99, why)).
-		RequireHeader("Retry-After", "1")
+	r.put("/v1/posts/2/likes/9?time_ms=99").RequireJSON(503, notAcknowledged(99, why)).RequireHeader("Retry-After", "1")
 	r.requireCount(5, "unacknowledged_total")
 }
 

@@ -110,10 +110,7 @@ func (r *rig) putAndLeave(path string, inFlight func()) {
 func TestClientGoesAway(t *testing.T) {
 	r := start(t, func(o *Options) { longAck(o); o.MaxConcurrentRequests = 1 })
 	held, release := r.hold()
-	r.putAndLeave(like, func() {
-		held()
-		r.put("/v1/posts/7/likes/8").Require(429)
-	})
+	r.putAndLeave(like, func() { held(); r.put("/v1/posts/7/likes/8").Require(429) })
 	r.WaitFor("the slot must be released", func() bool { return r.put("/nothing").Status == http.StatusNotFound })
 	release()
 	r.consume(1)

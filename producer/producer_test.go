@@ -273,10 +273,7 @@ func TestLateAcknowledgement(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
 	gone, leave := context.WithCancel(context.Background())
-	go func() {
-		held()
-		leave()
-	}()
+	go func() { held(); leave() }()
 	acks, err := r.publish(gone, []schema.Event{{PostID: 7, UserID: 9, Action: schema.Like}})
 	require.NoError(t, err)
 	release()

@@ -28,9 +28,7 @@ func TestTokens(t *testing.T) {
 	unsigned := signer{"1", jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil}
 	unknown, nameless := key, key
 	unknown.kid, nameless.kid = "3", ""
-	set := func(claim string, value any) func(jwt.MapClaims) {
-		return func(c jwt.MapClaims) { c[claim] = value }
-	}
+	set := func(claim string, value any) func(jwt.MapClaims) { return func(c jwt.MapClaims) { c[claim] = value } }
 	without := func(claim string) func(jwt.MapClaims) { return func(c jwt.MapClaims) { delete(c, claim) } }
 	otherScope := func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "kudos:writer" }
 	in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
@@ -102,8 +100,7 @@ func TestRegressUnknownCrit(t *testing.T) {
 		requireUnauthenticated(r.putAs(key.token(t, nil, header), like), "has critical extensions (crit)")
 	}
 	require.Zero(t, r.written())
-	optional := map[string]any{"https://example.com/optional": true}
-	r.putAs(key.token(t, nil, optional), like).Require(accepted)
+	r.putAs(key.token(t, nil, map[string]any{"https://example.com/optional": true}), like).Require(accepted)
 }
 
 func swapSignature(token, other string) string {
@@ -170,9 +167,7 @@ func TestNoServiceWithoutAScope(t *testing.T) {
 func TestUserClaim(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.JWTUserClaim = "https://example.com/uid" })
-	token := func(id any) string {
-		return key.token(t, func(c jwt.MapClaims) { c["https://example.com/uid"] = id })
-	}
+	token := func(id any) string { return key.token(t, func(c jwt.MapClaims) { c["https://example.com/uid"] = id }) }
 	const most = "18446744073709551615"
 	r.putAs(token(json.Number(most)), "/v1/posts/7/likes/"+most).Require(accepted)
 	r.putAs(token(most), "/v1/posts/7/likes/"+most).Require(accepted)

@@ -49,8 +49,7 @@ func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
 		require.NoError(t, err)
 	}
 	a.opts.StateDir = t.TempDir()
-	a.opts.EmitInterval = 50 * time.Millisecond
-	a.opts.IdleAfter = time.Hour
+	a.opts.EmitInterval, a.opts.IdleAfter = 50*time.Millisecond, time.Hour
 	a.opts.TopN = 20
 	if configure != nil {
 		configure(&a.opts)
@@ -64,7 +63,6 @@ type running struct {
 	stop func() // and waits; the end of the test calls it, too
 }
 
-// start starts a ranker and replaces the previous one.
 func (a *arena) start() {
 	a.t.Helper()
 	if a.run != nil {
@@ -144,10 +142,7 @@ func (a *arena) waitFor(what string, condition func() (ok bool, now any)) {
 }
 
 // waitSettled waits until every ranking follows from the log, and the last ones cover all of it.
-func (a *arena) waitSettled() *rankings.Result {
-	a.t.Helper()
-	return a.waitSettledOf(a.logs)
-}
+func (a *arena) waitSettled() *rankings.Result { a.t.Helper(); return a.waitSettledOf(a.logs) }
 
 func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Result) {
 	a.t.Helper()

@@ -150,8 +150,7 @@ func TestRankingsOfAnotherTopicRestart(t *testing.T) {
 	s.waitWritten(map[string][]uint64{"US/1h": {100}})
 	var ids []string
 	require.NoError(t, s.db.Select(&ids, "SELECT DISTINCT topic_id FROM trending_position"))
-	id := s.Broker.TopicInfo(schema.TopicTrending).TopicID
-	require.Equal(t, []string{hex.EncodeToString(id[:])}, ids)
+	require.Equal(t, []string{hex.EncodeToString(s.Broker.TopicInfo(schema.TopicTrending).TopicID[:])}, ids)
 }
 
 // losingData makes the leader report that the epochs that were read end at offset end.

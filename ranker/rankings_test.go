@@ -86,10 +86,7 @@ func TestLatestRankingFarBack(t *testing.T) {
 	produce(t, cl, records...)
 	r := openRankings(t, kafka, "DE", "all")
 	read, all := int64(0), int64(0)
-	r.Progress = func(n, of int64) {
-		require.GreaterOrEqual(t, n, read)
-		read, all = n, of
-	}
+	r.Progress = func(n, of int64) { require.GreaterOrEqual(t, n, read); read, all = n, of }
 	require.Equal(t, int64(1), requireLatest(t, r, 2).Offset)
 	require.EqualValues(t, others+2, read, "each record is read once")
 	require.EqualValues(t, others+2, all)

@@ -83,8 +83,7 @@ func TestPublishesOnceAllPartitionsReported(t *testing.T) {
 // TestSealsCoverAllUpdates: since when, the marks, and which lists are valid.
 func TestSealsCoverAllUpdates(t *testing.T) {
 	m := newMerge(t, 1)
-	key := window.Key{Region: schema.Global, Window: "10m"}
-	s := &m.sources[0]
+	key, s := window.Key{Region: schema.Global, Window: "10m"}, &m.sources[0]
 	m.take(0, m.sealAt(100))
 	require.EqualValues(t, 100, s.Since)
 	list := localList{Version: window.Version{Key: key, End: 101, Offset: 101}, origin: s.origin}

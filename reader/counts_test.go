@@ -24,8 +24,7 @@ import (
 
 func TestCounts(t *testing.T) {
 	r := newRig(t, nil, nil)
-	a := r.get(likesOf1).RequireJSON(200,
-		`{"post_id":"1","likes":3,"dislikes":1,"as_of":{"partition":1,"offset":20}}`).
+	a := r.get(likesOf1).RequireJSON(200, `{"post_id":"1","likes":3,"dislikes":1,"as_of":{"partition":1,"offset":20}}`).
 		RequireHeader("Cache-Control", "public, max-age=1").RequireHeader("Kudos-As-Of", "1:20")
 	require.Regexp(t, `^W/"[0-9a-f]{1,16}"$`, a.Header.Get("ETag"))
 	for post, want := range map[string]string{
@@ -83,8 +82,7 @@ func TestETag(t *testing.T) {
 
 func TestCacheMaxAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "no-cache", time.Minute: "public, max-age=60"} {
-		r := newRig(t, func(o *Options) { o.CacheMaxAge = age }, nil)
-		r.get(likesOf1).RequireHeader("Cache-Control", want)
+		newRig(t, func(o *Options) { o.CacheMaxAge = age }, nil).get(likesOf1).RequireHeader("Cache-Control", want)
 	}
 }
 

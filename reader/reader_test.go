@@ -125,8 +125,7 @@ func TestReaderServesEverythingOnOneAddress(t *testing.T) {
 	stream := r.openStream("Origin", listed)
 	require.Equal(t, listed, stream.Header.Get("Access-Control-Allow-Origin"))
 	require.Equal(t, "Retry-After", stream.Header.Get("Access-Control-Expose-Headers"))
-	other := r.openStream("Origin", "https://www.example.org")
-	require.Empty(t, other.Header.Get("Access-Control-Allow-Origin"))
+	require.Empty(t, r.openStream("Origin", "https://www.example.org").Header.Get("Access-Control-Allow-Origin"))
 	r.Send(http.MethodOptions, "/v1/stream", "", "Origin", listed,
 		"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "last-event-id").
 		Require(http.StatusNoContent).RequireHeader("Access-Control-Allow-Headers", "last-event-id")

@@ -81,9 +81,7 @@ func (r *rig) post(target, body string) apikit.Answer {
 	return r.ask(http.MethodPost, target, body, "Content-Type", "application/json")
 }
 
-func (r *rig) askWithin(
-	ctx context.Context, method, target string, body io.Reader, headers ...string,
-) apikit.Answer {
+func (r *rig) askWithin(ctx context.Context, method, target string, body io.Reader, headers ...string) apikit.Answer {
 	r.T.Helper()
 	var sent strings.Builder
 	req := httptest.NewRequestWithContext(ctx, method, target, io.TeeReader(body, &sent))

@@ -37,8 +37,7 @@ func FuzzDecodeEvent(f *testing.F) {
 	f.Add([]byte("x"), []byte("\x33\x08\x01\x34"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		var e Event
-		err := DecodeEvent(key, value, &e)
-		if err != nil {
+		if err := DecodeEvent(key, value, &e); err != nil {
 			var poison *PoisonError
 			require.ErrorAs(t, err, &poison)
 			require.Contains(t, PoisonReasons, poison.Reason)

@@ -84,8 +84,7 @@ func TestGoldenRanking(t *testing.T) {
 func TestDecodeRankingRejectsInvalidInput(t *testing.T) {
 	golden := string(goldenRanking(t, "ranking.json"))
 	for name, c := range map[string]struct{ old, new, want string }{
-		"later version": {`"version":1`, `"version":2`,
-			"unknown version 2, expected 1; run a later version of kudos"},
+		"later version":     {`"version":1`, `"version":2`, "unknown version 2, expected 1; run a later version of kudos"},
 		"no version":        {`"version":1,`, ``, "unknown version 0, expected 1"},
 		"truncated record":  {golden[len(golden)/2:], "", "unexpected end of JSON"},
 		"negative score":    {`"score":31.5`, `"score":-1`, "score -1"},

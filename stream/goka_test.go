@@ -142,8 +142,7 @@ func TestTrapProducerRefuses(t *testing.T) {
 func TestTrapDefaultsAreSaramas(t *testing.T) {
 	t.Parallel()
 	w := &testkit.Wire{}
-	c := newCluster(t, w.Option())
-	consumer, err := goka.DefaultSaramaConsumerBuilder(c.kafka.Brokers, "a-test")
+	consumer, err := goka.DefaultSaramaConsumerBuilder(newCluster(t, w.Option()).kafka.Brokers, "a-test")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, consumer.Close()) }()
 	testkit.WaitFor(t, "sarama's connection", func() bool { return len(w.Seen()) > 0 })

@@ -23,9 +23,7 @@ import (
 func (c *cluster) older(opts ...kgo.Opt) (cl *kgo.Client, owned func() int) {
 	var assigned atomic.Int32
 	set := func(n int32) func(context.Context, *kgo.Client, map[string][]int32) {
-		return func(_ context.Context, _ *kgo.Client, m map[string][]int32) {
-			assigned.Store(n * int32(len(m[input])))
-		}
+		return func(_ context.Context, _ *kgo.Client, m map[string][]int32) { assigned.Store(n * int32(len(m[input]))) }
 	}
 	cl = c.Client(append(opts, kgo.ConsumerGroup(testGroup), kgo.ConsumeTopics(input),
 		kgo.Balancers(kgo.StickyBalancer()), kgo.HeartbeatInterval(50*time.Millisecond), kgo.DisableAutoCommit(),

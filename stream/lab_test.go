@@ -26,11 +26,10 @@ type lab struct {
 	open    func(ctx context.Context, w *fakeWorker) error
 	process func(ctx context.Context, w *fakeWorker, b *Batch) error
 
-	mu         sync.Mutex
-	partitions map[int32]*labPartition
-	workers    int
-	processes  int
-	failure    []string
+	mu                 sync.Mutex
+	partitions         map[int32]*labPartition
+	workers, processes int
+	failure            []string
 }
 
 type labPartition struct {
@@ -207,8 +206,7 @@ func (l *lab) at(p int32) labPartition {
 }
 
 func (l *lab) position(p int32) kafka.Position { return l.at(p).position }
-
-func (l *lab) processed(p int32) []int64 { return l.at(p).done }
+func (l *lab) processed(p int32) []int64       { return l.at(p).done }
 
 func (l *lab) count(p int32, name string) int {
 	return len(slices.DeleteFunc(l.at(p).calls, func(call string) bool { return call != name }))

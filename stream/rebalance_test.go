@@ -22,10 +22,7 @@ func quick(o *ProcessorOptions) {
 	o.SessionTimeout, o.heartbeatInterval = 10*time.Second, 200*time.Millisecond
 }
 
-func assigned(p *Processor) int {
-	s, _ := p.Status()
-	return len(s)
-}
+func assigned(p *Processor) int { s, _ := p.Status(); return len(s) }
 
 // Each record is processed once, in order, and no partition has two workers at a time (which the lab checks).
 func TestMembersComeAndGo(t *testing.T) {

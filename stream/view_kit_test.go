@@ -38,17 +38,11 @@ func (c *testCopy) note(f func(*copySeen)) {
 }
 
 func (c *testCopy) now() (now copySeen) {
-	c.note(func(s *copySeen) {
-		now = *s
-		now.published = slices.Clone(s.published)
-	})
+	c.note(func(s *copySeen) { now = *s; now.published = slices.Clone(s.published) })
 	return now
 }
 
-func (c *testCopy) Open(*store.Store) error {
-	c.note(func(s *copySeen) { s.opened++ })
-	return nil
-}
+func (c *testCopy) Open(*store.Store) error { c.note(func(s *copySeen) { s.opened++ }); return nil }
 
 func (c *testCopy) Whole(records []*kgo.Record) int {
 	c.note(func(s *copySeen) { s.asked = len(records) })

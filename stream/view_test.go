@@ -51,8 +51,7 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 	for whole := false; !whole; {
 		err := v.Read(0, func(s *store.Store, _ Copy) error {
 			first, err := s.Find([]byte("key-000000"), func([]byte) error { return nil })
-			last := get(t, s, "end")
-			whole = last == "2"
+			whole = get(t, s, "end") == "2"
 			require.Equal(t, whole, first, "read with only a part of the transaction")
 			return err
 		}, nil)
@@ -274,8 +273,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	defer stores.Close()
 	stores.MemtableBytes = 1 << 20
 	options := ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy { return &testCopy{} }}
-	v := NewView(options, testkit.Log())
-	p := newViewPartition(v, Assignment{Topic: testkit.Table, Partitions: 1})
+	p := newViewPartition(NewView(options, testkit.Log()), Assignment{Topic: testkit.Table, Partitions: 1})
 	s := p.store
 	require.NoError(t, s.Open())
 	defer func() { begin(); require.NoError(t, s.Close()) }()

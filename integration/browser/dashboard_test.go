@@ -112,10 +112,9 @@ var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 type system struct {
-	t                      testing.TB
-	program, brokers, dsn  string
-	readerURL, producerURL string
-	reader                 *stack.Server
+	t                                             testing.TB
+	program, brokers, dsn, readerURL, producerURL string
+	reader                                        *stack.Server
 }
 
 func newSystem(t testing.TB) *system {

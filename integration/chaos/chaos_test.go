@@ -69,8 +69,7 @@ func openUp(t *testing.T, dir string) {
 
 // requireSeen checks that the counts are right, and then that the oracle detects wrong ones.
 func requireSeen(ctx context.Context, t *testing.T, r *run) {
-	db := r.sys.database.Load().direct
-	o := r.oracle
+	db, o := r.sys.database.Load().direct, r.oracle
 	check := func() oracle.Differences {
 		v, err := o.Check(ctx, db)
 		require.NoError(t, err)

@@ -33,5 +33,4 @@ func newDisk(bytes int64) (*disk, error) {
 }
 
 func (d *disk) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.root.Fd()) }
-
 func (d *disk) close() error { return d.root.Close() }

@@ -128,10 +128,9 @@ func Kinds() []string {
 
 // deck deals all kinds of fault in random order, then all again: each comes about equally often, even with few faults.
 type deck struct {
-	random *rand.Rand
-	kinds  []*kind
-	left   []*kind
-	dealt  int
+	random      *rand.Rand
+	kinds, left []*kind
+	dealt       int
 }
 
 func newDeck(seed uint64, kinds []*kind) *deck {

@@ -138,10 +138,7 @@ func (f *fault) weather(
 
 const sockets = "/proc/net/tcp"
 
-func hasSockets(*system) bool {
-	_, err := os.Stat(sockets)
-	return err == nil
-}
+func hasSockets(*system) bool { _, err := os.Stat(sockets); return err == nil }
 
 // connectedTo returns the clients connected to a local address, by port.
 func connectedTo(address string) (map[string]bool, error) {

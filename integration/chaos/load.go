@@ -26,11 +26,10 @@ const (
 
 // load is an upstream service that writes to Kafka, and a client of the producer. They record acknowledgments.
 type load struct {
-	s      *system
-	direct *generator
-	web    *generator
-	client *kgo.Client
-	http   *http.Client
+	s           *system
+	direct, web *generator
+	client      *kgo.Client
+	http        *http.Client
 
 	failed  atomic.Int64 // events without an acknowledgment, which may or may not be in the log
 	refused atomic.Int64 // failed HTTP requests so far
@@ -55,10 +54,7 @@ func (s *system) writer(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) 
 	}, opts...)...)
 }
 
-func (l *load) close() {
-	l.client.Close()
-	l.http.CloseIdleConnections()
-}
+func (l *load) close() { l.client.Close(); l.http.CloseIdleConnections() }
 
 // run writes until ctx ends, and returns when the outcome of every write is known.
 func (l *load) run(ctx context.Context) error {

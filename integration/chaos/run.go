@@ -197,15 +197,14 @@ const (
 )
 
 type episode struct {
-	number  int
-	faults  []*fault
-	missed  []*fault
-	events  int64 // folded, over all episodes so far
-	stall   time.Duration
-	drained time.Duration // duration of the drain
-	took    time.Duration
-	torn    string // transactions that Kafka tore
-	diffs   oracle.Differences
+	number         int
+	faults, missed []*fault
+	events         int64 // folded, over all episodes so far
+	stall          time.Duration
+	drained        time.Duration // duration of the drain
+	took           time.Duration
+	torn           string // transactions that Kafka tore
+	diffs          oracle.Differences
 }
 
 // episode runs the load, injects faults, waits until the lag is 0, and checks.

@@ -29,15 +29,14 @@ const (
 )
 
 type system struct {
-	opts       Options
-	log        *slog.Logger
-	kafka      *stack.Kafka
-	database   atomic.Pointer[database]
-	network    *network
-	processors []*unit
-	guests     []*unit
-	producer   *unit
-	http       string
+	opts               Options
+	log                *slog.Logger
+	kafka              *stack.Kafka
+	database           atomic.Pointer[database]
+	network            *network
+	processors, guests []*unit
+	producer           *unit
+	http               string
 
 	client *kgo.Client // bypasses all proxies
 	admin  *kadm.Client
@@ -72,10 +71,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 		kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
 		return nil, err
 	}
-	s.atEnd(func() error {
-		s.client.Close()
-		return nil
-	})
+	s.atEnd(func() error { s.client.Close(); return nil })
 	s.admin = kadm.NewClient(s.client)
 	if err := s.prepare(ctx, primary); err != nil {
 		return nil, err
@@ -151,10 +147,8 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "processor.state_dir="+u.state,
 		"--set", "processor.session_timeout="+sessionTimeout.String(),
 		"--set", "processor.transaction_timeout="+transactionTimeout.String(),
-		"--set", "processor.max_batch=2000",
-		"--set", "processor.cache_bytes=33554432",
-		"--set", "processor.park_interval=1s",
-		"--set", "processor.position_check_interval=1s",
+		"--set", "processor.max_batch=2000", "--set", "processor.cache_bytes=33554432",
+		"--set", "processor.park_interval=1s", "--set", "processor.position_check_interval=1s",
 		"--set", "processor.shutdown_timeout=5s",
 		"--set", "mysql.connect_timeout=2s", "--set", "mysql.read_timeout=4s", "--set", "mysql.write_timeout=4s",
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")

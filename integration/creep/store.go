@@ -79,10 +79,7 @@ func inStore(
 				return nil, nil, err
 			}
 			batches, next := batchesOf(off), 0
-			repeat := func() error {
-				next++
-				return do(s, batches[next%len(batches)])
-			}
+			repeat := func() error { next++; return do(s, batches[next%len(batches)]) }
 			return repeat, func() error { defer stores.Close(); return s.Close() }, nil
 		}}
 }

@@ -262,9 +262,7 @@ func (c *comparison) totals(ctx context.Context) error {
 	return nil
 }
 
-func (c *comparison) wanted(post uint64) *expected {
-	return cmp.Or(c.want[post], &expected{})
-}
+func (c *comparison) wanted(post uint64) *expected { return cmp.Or(c.want[post], &expected{}) }
 
 func (c *comparison) impossible(partition int32, asOf position) string {
 	may := c.covered[partition]

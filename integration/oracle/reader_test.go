@@ -219,10 +219,7 @@ func listed(list string, do func([]any) []any) change {
 }
 
 func withoutFirst(list []any) []any { return list[1:] }
-func reversed(list []any) []any {
-	slices.Reverse(list)
-	return list
-}
+func reversed(list []any) []any     { slices.Reverse(list); return list }
 
 // liked turns a reaction into a like since a time, from Germany.
 func liked(sinceMs int64) change {

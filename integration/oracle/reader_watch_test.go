@@ -89,14 +89,11 @@ func TestReaderDuringChanges(t *testing.T) {
 			b["posts"].([]any)[0].(object)["likes"] = 99
 		}), "I8 /v1/likes:get: post 1 as of"},
 		"page": {once(2, page, func(b object) {
-			first := b["likers"].([]any)[0].(object)
-			first["region"] = "FR"
+			b["likers"].([]any)[0].(object)["region"] = "FR"
 		}), "region:FR"},
 		"reaction": {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
-		})
+		t.Run(name, func(t *testing.T) { require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want) })
 	}
 }
 

@@ -155,8 +155,7 @@ func (s *sum) of(p *partition, q question) {
 
 func (s *sum) add(b *bucket, at, weight int64) {
 	for slot, post := range b.posts {
-		likes := b.likes[slot]
-		a := &s.all[post]
+		likes, a := b.likes[slot], &s.all[post]
 		if !a.in {
 			a.in = true
 			s.posts = append(s.posts, post)

@@ -21,8 +21,7 @@ func TestLateLikes(t *testing.T) {
 	d.update(0, 4, delta{"DE", 998, 1})
 	d.update(0, 5, delta{"DE", 989, 1}, delta{"FR", 998, 7})
 	d.progress(0)
-	r := d.ten("DE", positions(at(6)), post(5, 1), post(2, 1), post(4, 1))
-	d.right(r, post(3, 1), post(5, 1), post(2, 1))
+	d.right(d.ten("DE", positions(at(6)), post(5, 1), post(2, 1), post(4, 1)), post(3, 1), post(5, 1), post(2, 1))
 	d.right(d.ten("global", positions(at(6)), post(5, 8), post(2, 1), post(4, 1)), post(5, 8), post(2, 1))
 	d.right(d.ten("DE", positions(at(2)), post(2, 1)), post(5, 1), post(2, 1)) // at an earlier position
 }

@@ -173,8 +173,7 @@ func (d *diary) seen(found oracle.Differences, rule string) {
 }
 
 func TestTape(t *testing.T) {
-	tape := &Tape{}
-	want := []Record{}
+	tape, want := &Tape{}, []Record{}
 	for i := range 5 {
 		r := Record{Offset: int64(3 * i), TimeMs: int64(i) - 1, Key: []byte{byte(i)},
 			Value: make([]byte, i*chunkBytes/2)}

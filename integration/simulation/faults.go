@@ -55,16 +55,10 @@ func (w *world) passTime(l line) bool {
 	return true
 }
 
-func (w *world) wantRebalance(l line) bool {
-	w.group(l.who).wanted = true
-	return true
-}
+func (w *world) wantRebalance(l line) bool { w.group(l.who).wanted = true; return true }
 
 func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
-	return func(w *world, l line) bool {
-		p := w.inSlot(l.who)
-		return p != nil && do(w, p, l)
-	}
+	return func(w *world, l line) bool { p := w.inSlot(l.who); return p != nil && do(w, p, l) }
 }
 
 func (w *world) noticeLoss(p *process, l line) bool { return w.group(l.how).notice(p) }
@@ -134,8 +128,7 @@ func (w *world) startMissing(n int) (any bool) {
 		if k := len(w.plan.disks); k > 0 && !w.plan.wipe {
 			disk, w.plan.disks = w.plan.disks[k-1], w.plan.disks[:k-1]
 		}
-		p := w.start(disk)
-		w.note("%s starts", p.name)
+		w.note("%s starts", w.start(disk).name)
 		for _, g := range w.groups {
 			g.wanted = true
 		}
@@ -155,10 +148,7 @@ func setPaused(paused bool) func(*world, *process, line) bool {
 	}
 }
 
-func (w *world) copyOf(p *process, _ line) bool {
-	p.old = copyDisk(p.disk, 100)
-	return true
-}
+func (w *world) copyOf(p *process, _ line) bool { p.old = copyDisk(p.disk, 100); return true }
 
 func ofCoordinator(do func(*cluster, *coordinator) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
@@ -173,10 +163,7 @@ func (w *world) lateOffset(l line) bool {
 	return p < w.plan.partitions && w.kafka.materialize(p)
 }
 
-func (w *world) failOver(l line) bool {
-	w.mysql.failover(int(l.n))
-	return true
-}
+func (w *world) failOver(l line) bool { w.mysql.failover(int(l.n)); return true }
 
 // arriveLate delivers, or drops, a late request whose sender has given up on it.
 func (w *world) arriveLate(l line) bool {

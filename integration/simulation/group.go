@@ -53,8 +53,7 @@ func (w *world) heartbeat(req *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
 
 // rebalance begins a rebalance. Processes that take no part lose their membership at its end, all keep working.
 func (g *group) rebalance() {
-	g.wanted = false
-	g.joining = []*process{}
+	g.wanted, g.joining = false, []*process{}
 	for _, p := range g.w.processes {
 		if p.paused || g.w.chanceOf(decision{p.ref(), "takes no part in a rebalance", g.name}, 150) {
 			continue

@@ -65,13 +65,12 @@ func (c *client) answered(what string) error {
 
 type txnClient struct {
 	client
-	co       *coordinator
-	pid      int64
-	epoch    int16
-	ready    bool
-	produced bool
-	topic    string // of the last record, to take a step between topics
-	broken   error
+	co              *coordinator
+	pid             int64
+	epoch           int16
+	ready, produced bool
+	topic           string // of the last record, to take a step between topics
+	broken          error
 }
 
 func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {

@@ -265,8 +265,7 @@ func (c *cluster) metadata(req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 }
 
 func (c *cluster) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
-	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-	rt := &req.Topics[0]
+	resp, rt := req.ResponseKind().(*kmsg.ListOffsetsResponse), &req.Topics[0]
 	l := c.log(rt.Topic, rt.Partitions[0].Partition)
 	rp := kmsg.NewListOffsetsResponseTopicPartition()
 	rp.Partition = rt.Partitions[0].Partition
@@ -285,8 +284,7 @@ func (c *cluster) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsRes
 }
 
 func (c *cluster) epochEnds(req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
-	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-	rt := &req.Topics[0]
+	resp, rt := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse), &req.Topics[0]
 	rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 	rp.Partition = rt.Partitions[0].Partition
 	rp.EndOffset = c.log(rt.Topic, rp.Partition).epochEnd(rt.Partitions[0].LeaderEpoch)
@@ -295,8 +293,7 @@ func (c *cluster) epochEnds(req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetF
 }
 
 func (c *cluster) offsetFetch(req *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
-	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
-	rg := &req.Groups[0]
+	resp, rg := req.ResponseKind().(*kmsg.OffsetFetchResponse), &req.Groups[0]
 	p := rg.Topics[0].Partitions[0]
 	rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	rp.Partition, rp.Offset = p, c.committed[p].at
@@ -310,8 +307,7 @@ func (c *cluster) offsetFetch(req *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchRes
 }
 
 func (c *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
-	resp := req.ResponseKind().(*kmsg.FetchResponse)
-	rt := &req.Topics[0]
+	resp, rt := req.ResponseKind().(*kmsg.FetchResponse), &req.Topics[0]
 	rp := kmsg.NewFetchResponseTopicPartition()
 	rp.Partition = rt.Partitions[0].Partition
 	l := c.log(rt.Topic, rp.Partition)
@@ -337,8 +333,7 @@ func (c *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 
 // txnOffsetCommit checks producer and member, as the group coordinator does.
 func (c *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOffsetCommitResponse {
-	resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
-	rt := &req.Topics[0]
+	resp, rt := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse), &req.Topics[0]
 	rp := kmsg.NewTxnOffsetCommitResponseTopicPartition()
 	rp.Partition = rt.Partitions[0].Partition
 	co := c.coordinator(req.TransactionalID)

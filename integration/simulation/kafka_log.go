@@ -119,8 +119,7 @@ func (l *partitionLog) elect(from int64) {
 // compact hides all but each key's last record below an offset, and markers of transactions without other records.
 func (l *partitionLog) compact(below int64) (any bool) {
 	below = min(below, l.stable())
-	seen := map[string]bool{}
-	left := map[*txn]bool{}
+	seen, left := map[string]bool{}, map[*txn]bool{}
 	for o := below - 1; o >= 0; o-- {
 		e := &l.entries[o]
 		if e.marker {
@@ -167,8 +166,7 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 }
 
 func (l *partitionLog) batchEnd(at, end int64) int64 {
-	first := &l.entries[at]
-	last := at + 1
+	first, last := &l.entries[at], at+1
 	for ; last < end && !first.marker; last++ {
 		if e := &l.entries[last]; e.marker || e.txn != first.txn || e.epoch != first.epoch || e.time != first.time {
 			break

@@ -35,10 +35,7 @@ const (
 	colDislikes = "dislikes"
 )
 
-func (r row) number(column string) int64 {
-	n, _ := r[column].(int64)
-	return n
-}
+func (r row) number(column string) int64 { n, _ := r[column].(int64); return n }
 
 const keptCommits = 4
 
@@ -106,10 +103,7 @@ func (c *conn) arrive(what string) error {
 	return nil
 }
 
-func (c *conn) breakOff() {
-	c.broken = true
-	c.leave()
-}
+func (c *conn) breakOff() { c.broken = true; c.leave() }
 
 func (c *conn) leave() {
 	c.end()

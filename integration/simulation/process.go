@@ -194,10 +194,7 @@ func (c *claim) owns() bool {
 }
 
 // stop ends a session; work in flight is finished.
-func (s *session) stop() {
-	s.cancel()
-	s.ended()
-}
+func (s *session) stop() { s.cancel(); s.ended() }
 
 func (s *session) ended() {
 	if len(s.working) == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {

@@ -157,12 +157,9 @@ func (r *reducer) shrinkLines() (changed bool) {
 					l.how = ""
 				}
 			},
-			eventWith(func(e *event) { e.twice = false }),
-			eventWith(func(e *event) { e.forwarded = false }),
-			eventWith(func(e *event) { e.form = formProto }),
-			eventWith(func(e *event) { e.post = 0 }),
-			eventWith(func(e *event) { e.user = 1 }),
-			eventWith(func(e *event) { e.region = "" }),
+			eventWith(func(e *event) { e.twice = false }), eventWith(func(e *event) { e.forwarded = false }),
+			eventWith(func(e *event) { e.form = formProto }), eventWith(func(e *event) { e.post = 0 }),
+			eventWith(func(e *event) { e.user = 1 }), eventWith(func(e *event) { e.region = "" }),
 			eventWith(func(e *event) { e.time, e.timed = 0, false }),
 			eventWith(func(e *event) { e.time = 0 }),
 		} {

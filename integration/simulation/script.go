@@ -34,12 +34,11 @@ type Script struct {
 
 // line is one thing that happens. The verb determines which fields are used.
 type line struct {
-	verb  string
-	who   string
-	n     int64
-	how   string
-	after int64 // for verbNext
-	event *event
+	verb, who string
+	n         int64
+	how       string
+	after     int64 // for verbNext
+	event     *event
 }
 
 const (

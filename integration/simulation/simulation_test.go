@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/term"
 
@@ -81,11 +82,10 @@ type runner struct {
 	began time.Time
 	phase *progress.Phase
 
-	mu         sync.Mutex
-	started    int
-	done       int
-	violations int
-	tally      Tally
+	mu            sync.Mutex
+	started, done int
+	violations    int
+	tally         Tally
 }
 
 func (r *runner) next() (seed uint64, ok bool) {
@@ -116,9 +116,7 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, script *Script
 }
 
 func (r *runner) report(t *testing.T) {
-	if r.ctx.Err() != nil {
-		t.Errorf("interrupted after %d of %d schedules", r.done, *schedules)
-	}
+	assert.NoError(t, r.ctx.Err(), "interrupted after %d of %d schedules", r.done, *schedules)
 	took := time.Since(r.began)
 	t.Logf("%d schedules in %v, %.0f/s", r.done, took.Round(time.Millisecond), float64(r.done)/took.Seconds())
 	if *tallies {
@@ -157,8 +155,6 @@ func (r *runner) everythingHappened(t *testing.T) {
 		want = append(want, "damage: "+d.name)
 	}
 	for _, name := range want {
-		if r.tally[name] == 0 {
-			t.Errorf("%q never happened in %d schedules", name, r.done)
-		}
+		assert.NotZero(t, r.tally[name], "%q never happened in %d schedules", name, r.done)
 	}
 }

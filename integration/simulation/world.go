@@ -54,10 +54,7 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-func (w *world) count(what string) {
-	w.tally[what]++
-	w.note("%s", what)
-}
+func (w *world) count(what string) { w.tally[what]++; w.note("%s", what) }
 
 // now is the virtual time in Unix milliseconds.
 func now() int64 { return time.Now().UnixMilli() }

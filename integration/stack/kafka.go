@@ -50,12 +50,11 @@ func (o KafkaOptions) Validate() error {
 
 // Kafka is a cluster with its own ids, ports and data.
 type Kafka struct {
-	options   KafkaOptions
-	clusterID string
-	dir       string
-	java      string // path of the program
-	classpath string
-	nodes     []*kafkaNode
+	options        KafkaOptions
+	clusterID, dir string
+	java           string // path of the program
+	classpath      string
+	nodes          []*kafkaNode
 }
 
 // StartKafka formats and starts a new, empty cluster. It returns once every node answers, knows all others and has

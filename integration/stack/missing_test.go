@@ -32,10 +32,7 @@ func (v *outcome) Skipf(format string, args ...any) {
 func requireSoftware(t *testing.T, need stack.Software) *outcome {
 	v := &outcome{ctx: t.Context()}
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		stack.Require(v, need)
-	}()
+	go func() { defer close(done); stack.Require(v, need) }()
 	<-done
 	return v
 }

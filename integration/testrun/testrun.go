@@ -48,8 +48,7 @@ func Series(t testing.TB, from prometheus.Gatherer, name string, labels ...strin
 	}
 	return slices.DeleteFunc(found, func(m *dto.Metric) bool {
 		return slices.ContainsFunc(labels, func(label string) bool {
-			has := func(l *dto.LabelPair) bool { return l.GetValue() == label }
-			return !slices.ContainsFunc(m.GetLabel(), has)
+			return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label })
 		})
 	})
 }

@@ -39,16 +39,10 @@ func Test(t testing.TB) {
 }
 
 // Verify marks a test for `make verify`: one that takes longer than a contributor should have to wait.
-func Verify(t testing.TB) {
-	t.Helper()
-	skipUnless(t, verify)
-}
+func Verify(t testing.TB) { t.Helper(); skipUnless(t, verify) }
 
 // Nightly marks a test for `make nightly`.
-func Nightly(t testing.TB) {
-	t.Helper()
-	skipUnless(t, nightly)
-}
+func Nightly(t testing.TB) { t.Helper(); skipUnless(t, nightly) }
 
 // Size selects the size of a test that runs in `make check` or `make test` and, larger, in `make verify`.
 func Size(inTest, inVerify int) int {

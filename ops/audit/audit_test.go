@@ -68,9 +68,8 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 	t.Parallel()
 	const lag = 7 * 24 * time.Hour
 	for name, c := range map[string]struct {
-		age    time.Duration // of the updates that MySQL has not applied
-		behind bool
-		known  bool
+		age           time.Duration // of the updates that MySQL has not applied
+		behind, known bool
 	}{
 		"old, and applied":                        {2 * lag, false, true},
 		"not applied, and too new for compaction": {lag - time.Hour, true, true},

@@ -101,8 +101,7 @@ func TestCompare(t *testing.T) {
 					if placed { // otherwise its position is not in this log
 						sum := func(s side) schema.Counts { return slices.Concat(s, side{{}})[0] }
 						have, stream := sum(test.mysql), sum(test.stream).Minus(sum(test.later))
-						pair := Pair{CountsReport(have), CountsReport(stream)}
-						of.report(want, test.differ, pair)
+						of.report(want, test.differ, Pair{CountsReport(have), CountsReport(stream)})
 					}
 					require.Equal(t, want, c.Report)
 				}

@@ -107,20 +107,12 @@ func (w *world) like(partition int32, at time.Time) {
 }
 
 // likeAndApply also applies the like to MySQL.
-func (w *world) likeAndApply(partition int32) {
-	w.like(partition, time.Now())
-	w.apply(partition)
-}
+func (w *world) likeAndApply(partition int32) { w.like(partition, time.Now()); w.apply(partition) }
 
 // likeLater publishes a like once a consumer reads at the end of a topic's partition 0; wait returns when it is done.
 func (w *world) likeLater(topic string) (wait func()) {
 	end, liked := w.End(topic, 0), make(chan struct{})
-	like := sync.OnceFunc(func() {
-		go func() {
-			defer close(liked)
-			w.like(0, time.Now())
-		}()
-	})
+	like := sync.OnceFunc(func() { go func() { defer close(liked); w.like(0, time.Now()) }() })
 	w.Broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.KeepControl()
 		if req.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset == end {

@@ -27,9 +27,7 @@ const big = uint64(math.MaxUint64)
 func (w *world) populate() {
 	then := time.Now().Add(-time.Hour).UnixMilli()
 	for post := range uint64(6) {
-		for user, action := range []schema.Action{
-			schema.Like, schema.Like, schema.Like, schema.Dislike, schema.Like,
-		} {
+		for user, action := range []schema.Action{schema.Like, schema.Like, schema.Like, schema.Dislike, schema.Like} {
 			w.Write(eventRecord(post+1, uint64(user)+1, action, then))
 		}
 	}
@@ -141,8 +139,7 @@ func TestForgetCoversUnfoldedEvents(t *testing.T) {
 				}
 				require.NoError(t, txn.EndTransaction(t.Context(), end))
 			}
-			start := sync.OnceFunc(func() { w.fold() })
-			ids.Begin = at("waiting for the processors", start)
+			ids.Begin = at("waiting for the processors", sync.OnceFunc(func() { w.fold() }))
 			r := w.mustRun(ids)
 			require.Equal(t, 1, r.Rounds)
 			require.True(t, r.Complete)

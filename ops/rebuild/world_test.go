@@ -112,7 +112,6 @@ func (w *world) runKafka(depth Depth) {
 // thePost, the post of these tests, is in the damaged partition.
 var thePost, us = postAfter(0), schema.Region{'U', 'S'}
 
-// postAfter is the next post in the damaged partition.
 func postAfter(post uint64) uint64 {
 	for post++; schema.PartitionFor(post, partitions) != damaged; post++ {
 	}
@@ -204,9 +203,7 @@ func (w *world) recreateUpdates() {
 }
 
 // standing is up to where likes/1, with 10 events, was folded according to each source; -1 if it has no record.
-type standing struct {
-	progress, committed, published int64
-}
+type standing struct{ progress, committed, published int64 }
 
 func newStanding(t *testing.T, s standing, damage damage) *world {
 	w := newWorld(t)

@@ -69,8 +69,7 @@ func TestGoodSettingsOfBrokersAreNotReported(t *testing.T) {
 func TestBrokersThatDoNotTellTheirSettings(t *testing.T) {
 	t.Parallel()
 	costly, describe := "replica.fetch.min.bytes=2", []kmsg.Key{kmsg.DescribeConfigs}
-	refused := kfake.Fault{Keys: describe, Err: kerr.ClusterAuthorizationFailed, Count: -1}
-	lines := warnings(t, 1, costly, refused)
+	lines := warnings(t, 1, costly, kfake.Fault{Keys: describe, Err: kerr.ClusterAuthorizationFailed, Count: -1})
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "CLUSTER_AUTHORIZATION_FAILED")
 	lines = warnings(t, 1, costly, kfake.Fault{Keys: describe, Resource: "1", Err: kerr.InvalidRequest, Count: -1})

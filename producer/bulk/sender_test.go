@@ -57,8 +57,7 @@ func TestResponsesNameTheOffset(t *testing.T) {
 	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	const events = 1000
 	for user := uint64(1); user <= events; user++ {
-		e := schema.Event{PostID: 1 + user%7, UserID: user, Action: schema.Like}
-		s.Send(&e, a.of(user))
+		s.Send(&schema.Event{PostID: 1 + user%7, UserID: user, Action: schema.Like}, a.of(user))
 	}
 	require.NoError(t, s.Flush())
 	require.NoError(t, s.Failure())
@@ -80,8 +79,7 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	})
 	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	send := func(user uint64) {
-		e := schema.Event{PostID: 1, UserID: user, Action: schema.Like}
-		s.Send(&e, a.of(user))
+		s.Send(&schema.Event{PostID: 1, UserID: user, Action: schema.Like}, a.of(user))
 	}
 	send(1)
 	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed)

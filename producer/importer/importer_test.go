@@ -277,10 +277,7 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 // signal is an empty reader that signals its first read, when everything before it was read.
 type signal struct{ atFirstRead chan struct{} }
 
-func (s *signal) Read([]byte) (int, error) {
-	close(s.atFirstRead)
-	return 0, io.EOF
-}
+func (s *signal) Read([]byte) (int, error) { close(s.atFirstRead); return 0, io.EOF }
 
 func TestImportReportsRejectedRecordsInOrder(t *testing.T) {
 	cluster, kafka := broker(t)

@@ -17,8 +17,7 @@ func TestLeadersAreTheBest(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			topN, posts := 1+r.IntN(5), uint64(1+r.IntN(60))
-			all := map[uint64]Post{}
-			excluded := map[uint64]bool{}
+			all, excluded := map[uint64]Post{}, map[uint64]bool{}
 			isExcluded := func(post uint64) bool { return excluded[post] }
 			l := &Leaders{}
 			known, unknown := 0, 0
@@ -120,11 +119,10 @@ func TestAlign(t *testing.T) {
 	since.Since = 105
 	w := New(10, 0)
 	for _, tt := range []struct {
-		name   string
-		clocks []Clock
-		last   schema.Minute
-		end    schema.Minute
-		ok     bool
+		name      string
+		clocks    []Clock
+		last, end schema.Minute
+		ok        bool
 	}{
 		{"no partition has a clock", []Clock{none, none}, schema.NoMinute, schema.NoMinute, false},
 		{"only one has a clock", []Clock{clockAt(100), none}, schema.NoMinute, 101, true},

@@ -19,9 +19,7 @@ func reopened(t *testing.T, old *Partition, rows map[RowKey][]byte, windows ...W
 	return p
 }
 
-func configOf(windows ...Window) *Config {
-	return &Config{Windows: windows, TopN: 5, MinLikes: 1}
-}
+func configOf(windows ...Window) *Config { return &Config{Windows: windows, TopN: 5, MinLikes: 1} }
 
 func rowsOf(p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
 	for key, value := range p.Changed() {
@@ -37,10 +35,7 @@ func like(p *Partition, post uint64, at schema.Minute) {
 }
 
 // newest computes the lists and returns the last version of a global one.
-func newest(p *Partition, name string) (posts []Post) {
-	p.MakeVersions(1)
-	return last(p, name)
-}
+func newest(p *Partition, name string) (posts []Post) { p.MakeVersions(1); return last(p, name) }
 
 // last is the last version of a global list.
 func last(p *Partition, name string) (posts []Post) {
@@ -72,8 +67,7 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	like(p, 1, start+5)
 	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "older than what is kept")
 	rowsOf(p, rows)
-	again := reopened(t, p, rows, New(10, 0), New(60, 0))
-	require.Equal(t, p.Partial(), again.Partial(), "the same after a restart")
+	require.Equal(t, p.Partial(), reopened(t, p, rows, New(10, 0), New(60, 0)).Partial(), "the same after a restart")
 	like(p, 4, start+64)
 	require.NotEmpty(t, p.Partial())
 	like(p, 4, start+65)
@@ -99,8 +93,7 @@ func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
 	like(old, 2, start+30)
 	rows := rowsOf(old, map[RowKey][]byte{})
 	require.Len(t, rows, 2)
-	p := reopened(t, old, rows, New(10, 0))
-	require.Len(t, rowsOf(p, rows), 1)
+	require.Len(t, rowsOf(reopened(t, old, rows, New(10, 0)), rows), 1)
 }
 
 // TestSettingsTellConfigurationsApart, by everything that a list depends on.

@@ -128,8 +128,7 @@ func (w *world) check(t *testing.T) (made int) {
 }
 
 func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, positions []int64) []Post {
-	posts := []Post{}
-	likes := map[uint64]map[schema.Minute]int64{}
+	posts, likes := []Post{}, map[uint64]map[schema.Minute]int64{}
 	for p, log := range w.logs {
 		for _, u := range log[:positions[p]] {
 			for _, d := range u.deltas {

@@ -97,7 +97,6 @@ func (c *client) read() (shown, bool) {
 	return shown{e.Type, e.LastEventID, e.Data}, true
 }
 
-// until reads until the newest value is want.
 func (c *client) until(want int64) (messages int, last shown) {
 	c.t.Helper()
 	for {
@@ -168,12 +167,8 @@ func TestServerSentEvents(t *testing.T) {
 // TestSSEOnTheWire checks the bytes themselves, for what a library hides.
 func TestSSEOnTheWire(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat = 30 * time.Millisecond })
-	server := serve(t, r, false)
-	lines := bufio.NewScanner(get(t, server, "post_ids=7").Body)
-	line := func() string {
-		require.True(t, lines.Scan(), "%v", lines.Err())
-		return lines.Text()
-	}
+	lines := bufio.NewScanner(get(t, serve(t, r, false), "post_ids=7").Body)
+	line := func() string { require.True(t, lines.Scan(), "%v", lines.Err()); return lines.Text() }
 	require.Regexp(t, `^retry: [12]\d{3}$`, line())
 	for _, want := range []string{
 		"", "id: 00000001.0:0", "event: likes",

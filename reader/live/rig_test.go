@@ -248,9 +248,7 @@ func (r *rig) requireMetric(want int, name, label, value string) {
 }
 
 // shown is a message as a client gets it.
-type shown struct {
-	event, id, data string
-}
+type shown struct{ event, id, data string }
 
 func (m shown) decode(t testing.TB, event string, into any) {
 	t.Helper()
@@ -319,20 +317,11 @@ func (c *fakeConn) take() (got []shown) {
 	return got
 }
 
-func (c *fakeConn) cause() (err error) {
-	c.locked(func() { err = c.mu.closed })
-	return err
-}
+func (c *fakeConn) cause() (err error) { c.locked(func() { err = c.mu.closed }); return err }
 
-func (c *fakeConn) beats() (n int) {
-	c.locked(func() { n = c.mu.heartbeats })
-	return n
-}
+func (c *fakeConn) beats() (n int) { c.locked(func() { n = c.mu.heartbeats }); return n }
 
-func (r *rig) watch(q *wanted) *fakeConn {
-	r.t.Helper()
-	return r.watchOn(&fakeConn{}, q)
-}
+func (r *rig) watch(q *wanted) *fakeConn { r.t.Helper(); return r.watchOn(&fakeConn{}, q) }
 
 // watchSlowly opens a stream whose client accepts nothing until it is released; one message is in flight then.
 func (r *rig) watchSlowly(q *wanted) *fakeConn {
@@ -348,13 +337,8 @@ func (r *rig) watchOn(c *fakeConn, q *wanted) *fakeConn {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan *refusal, 1)
-	go func() {
-		ended <- r.show(ctx, q, kindSSE, func(*stream) (conn, *refusal) { return c, nil })
-	}()
-	c.leave = sync.OnceFunc(func() {
-		cancel()
-		assert.Nil(r.t, <-ended)
-	})
+	go func() { ended <- r.show(ctx, q, kindSSE, func(*stream) (conn, *refusal) { return c, nil }) }()
+	c.leave = sync.OnceFunc(func() { cancel(); assert.Nil(r.t, <-ended) })
 	r.t.Cleanup(c.leave)
 	return c
 }

@@ -216,7 +216,6 @@ func newCopy(kafka kafka.Options, dir string) *Likes {
 	return NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20, Reactions: true}, kafka, testkit.Log())
 }
 
-// newLikes returns a running view.
 func newLikes(t *testing.T, kafka kafka.Options) *Likes {
 	l := newCopy(kafka, t.TempDir())
 	start(t, l.Run)

@@ -26,10 +26,7 @@ func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	l, _ := f.follow(t.TempDir())
 	f.tear()
 	var done atomic.Bool
-	go func() {
-		defer done.Store(true)
-		f.run(150)
-	}()
+	go func() { defer done.Store(true); f.run(150) }()
 	for !done.Load() {
 		f.requireSame(l)
 	}
@@ -82,8 +79,7 @@ func TestWithoutReactions(t *testing.T) {
 }
 
 func TestLikersInPages(t *testing.T) {
-	f := newFold(t, 4, 60)
-	l, _ := f.follow(t.TempDir())
+	l, _ := newFold(t, 4, 60).follow(t.TempDir())
 	for post := uint64(1); post <= posts; post++ {
 		whole, _, _, err := l.Likers(post, 0, users)
 		require.NoError(t, err)

@@ -49,8 +49,7 @@ func TestPostWithUserBuckets(t *testing.T) {
 	owners := layout.PartitionsOf(post)
 	require.Len(t, owners, partitions)
 
-	records := map[int32][]*kgo.Record{}
-	likes := map[int32]int64{}
+	records, likes := map[int32][]*kgo.Record{}, map[int32]int64{}
 	for user := uint64(1); user <= fans; user++ {
 		p := layout.PartitionOf(post, user)
 		likes[p]++

@@ -81,8 +81,7 @@ func TestClientsConnectByTLSAndSASL(t *testing.T) {
 func TestCertificateIsReplacedWhileClientsAreConnected(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
-	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
-	o, dir := c.kafka, t.TempDir()
+	o, dir := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input)).kafka, t.TempDir()
 	o.RequestTimeout = time.Second // of attempts with the wrong certificate
 	o.TLS, o.TLSCA, o.TLSCert, o.TLSKey = true, a.CA(), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	install := func(a *stack.Authority) {

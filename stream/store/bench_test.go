@@ -28,8 +28,7 @@ func BenchmarkFold(b *testing.B) {
 			b.Run(shape.name+"/"+kind.name, func(b *testing.B) {
 				stores := NewSet(b.TempDir(), 384<<20, testkit.Log()) // Pebble takes the memory of memtables from it
 				defer stores.Close()
-				stores.MemtableBytes = 32 << 20
-				stores.BufferBytes = kind.buffer
+				stores.MemtableBytes, stores.BufferBytes = 32<<20, kind.buffer
 				s := stores.New("table", 0)
 				require.NoError(b, s.Open())
 				r := rand.New(rand.NewPCG(1, 1))
@@ -50,8 +49,7 @@ func BenchmarkFold(b *testing.B) {
 func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset int64) {
 	keys := make([]string, 0, 2*events)
 	for range events {
-		post := r.Uint64N(uint64(posts))
-		pair := pairKey(post, r.Uint64N(1_000_000))
+		pair := pairKey(r.Uint64N(uint64(posts)), r.Uint64N(1_000_000))
 		keys = append(keys, pair, pair[:8])
 	}
 	slices.Sort(keys)

@@ -99,8 +99,7 @@ func TestCatchUpOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
 	c.Fill(testkit.Table, 1, 5000)
-	dir := t.TempDir()
-	s := catchUp(t, c, dir)
+	s := catchUp(t, c, t.TempDir())
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Open())
 	damage(t, newest(t, s, "*.sst"))
@@ -120,8 +119,7 @@ func TestReadingIsRetried(t *testing.T) {
 			c := testkit.NewCluster(t)
 			c.Fill(testkit.Table, 1, 3)
 			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: e})
-			s := catchUp(t, c, t.TempDir())
-			require.Len(t, contents(t, s), 3)
+			require.Len(t, contents(t, catchUp(t, c, t.TempDir())), 3)
 			require.Equal(t, 1, fault.Hits())
 		})
 	}
@@ -131,8 +129,7 @@ func TestReadingIsRetried(t *testing.T) {
 		c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 			return nil, errors.New("cut"), true // once
 		})
-		s := catchUp(t, c, t.TempDir())
-		require.Len(t, contents(t, s), 3)
+		require.Len(t, contents(t, catchUp(t, c, t.TempDir())), 3)
 	})
 	t.Run("final", func(t *testing.T) {
 		c := testkit.NewCluster(t)

@@ -183,8 +183,7 @@ func (p *peer) Prepare(ctx context.Context, s *bench.Servers, partitions int32) 
 }
 
 func (p *peer) Start(s *bench.Servers, dir string) (bench.Running, error) {
-	r := &peerProcess{name: p.name}
-	c := p.program
+	r, c := &peerProcess{name: p.name}, p.program
 	c.Name, c.Dir, c.Log, c.Lines = p.name, dir, filepath.Join(dir, p.name+".log"), r.line
 	c.Args = append(slices.Clone(c.Args), "--brokers", strings.Join(s.Kafka.Brokers, ","),
 		"--mysql-dsn", s.DSN, "--state-dir", filepath.Join(dir, "state"))

@@ -63,8 +63,7 @@ func TestReportOfParts(t *testing.T) {
 	first, second := rounds(), rounds()
 	first.Runs, second.Runs = first.Runs[:2], second.Runs[2:]
 	second.Versions = map[string]string{"Redis": "8"}
-	first.Versions = map[string]string{"Go": "1.26"}
-	first.Settings = map[string]string{}
+	first.Versions, first.Settings = map[string]string{"Go": "1.26"}, map[string]string{}
 	require.NoError(t, addPart(first, second))
 	require.Equal(t, rounds().Runs, first.Runs)
 	require.Equal(t, map[string]string{"Go": "1.26", "Redis": "8"}, first.Versions)
@@ -173,8 +172,7 @@ func TestLatency(t *testing.T) {
 			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps, Resolution: 1.5}})
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
-		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{
-			{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
+		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
 		add("sql", "", bench.Latency{Levels: []bench.LatencyLevel{at(0, 0)}}) // of an earlier report
 	}
 	text := render(t, r)

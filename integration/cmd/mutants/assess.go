@@ -17,9 +17,7 @@ type result struct {
 }
 
 // event is a line of `go test -json` (go doc test2json).
-type event struct {
-	Action, Test, Output, FailedBuild string
-}
+type event struct{ Action, Test, Output, FailedBuild string }
 
 func readResult(r io.Reader) (*result, error) {
 	res := &result{passed: map[string]int{}, failed: map[string]int{}, skipped: map[string]bool{}, built: true}

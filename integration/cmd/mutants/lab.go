@@ -39,10 +39,7 @@ const (
 	survived = "SURVIVED: the tests pass"
 )
 
-func first(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
+func first(text string) string { line, _, _ := strings.Cut(text, "\n"); return line }
 
 // finding matches the first message of a failing test: the failed part, or the reason.
 var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`)

@@ -45,9 +45,7 @@ var simulation = catcher{pkg: "integration/simulation", run: "TestSchedules"}
 func test(pkg, run string) catcher { return catcher{pkg: pkg, run: run} }
 func real(run string) catcher      { return catcher{pkg: "integration", run: run, real: true} }
 
-func one(file, old, new string) []edit {
-	return []edit{{file, old, new}}
-}
+func one(file, old, new string) []edit { return []edit{{file, old, new}} }
 
 var mutants = []mutant{
 	{1, "the latest event time decides", one(foldGo,
@@ -168,8 +166,7 @@ var mutants = []mutant{
 		{readerGo, "	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"},
 		{readerGo, "kgo.ReadCommitted()", "kgo.ReadUncommitted()"}}, simulation},
 	{5, "consumer groups read only committed data", one(groupGo, "		kgo.FetchIsolationLevel(kgo.ReadCommitted()),\n", ""), test("processor", "TestFailedStepLeavesNoTrace")},
-	{5, "offset fetches require stable offsets", one(inspectGo,
-		"	req.RequireStable = true\n", ""), simulation},
+	{5, "offset fetches require stable offsets", one(inspectGo, "	req.RequireStable = true\n", ""), simulation},
 	{5, "recovery ends at the last stable offset, not before", one(catchUpGo,
 		"		return next < f.End, err\n", "		return false, err\n"), simulation},
 	{5, "recovery ends at the offset from ListOffsets, not from a fetch", []edit{
@@ -245,8 +242,7 @@ var mutants = []mutant{
 	{7, "a parked partition is retried", one(stepGo, "state == StateParked && time.Now().Before(p.retryAt):", "state == StateParked:"), real("TestRule7")},
 	{7, "the other partitions continue: a worker's error does not stop goka", one(stepGo,
 		"	default:\n		p.fail(err)\n	}\n	return true\n", "	default:\n		panic(err)\n	}\n	return true\n"), real("TestRule7")},
-	{7, "the action is reported", one("stream/errors.go",
-		"Action: action, Err: err}", "Err: err}"), real("TestRule7")},
+	{7, "the action is reported", one("stream/errors.go", "Action: action, Err: err}", "Err: err}"), real("TestRule7")},
 	{7, "nothing is consumed while parked", one(queueGo, "	case !q.mu.wanted || q.mu.err != nil:\n		paused = true\n", ""), test("stream", "TestFlow")},
 
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},

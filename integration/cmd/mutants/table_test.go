@@ -16,8 +16,7 @@ func TestEveryMutantStillFits(t *testing.T) {
 	top, err := root()
 	require.NoError(t, err)
 	l := &lab{root: top}
-	rules := map[int]int{}
-	seen := map[string]bool{}
+	rules, seen := map[int]int{}, map[string]bool{}
 	for _, m := range mutants {
 		rules[m.rule]++
 		require.False(t, seen[m.clause], "%q is in the table twice", m.clause)

@@ -45,10 +45,7 @@ func count(ctx context.Context, p *peer.Peer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	flushing, endFlushing := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return c.counts.Run(flushing) })
-	g.Go(func() error {
-		defer endFlushing()
-		return c.process(ctx, p.Options)
-	})
+	g.Go(func() error { defer endFlushing(); return c.process(ctx, p.Options) })
 	return g.Wait()
 }
 
@@ -166,12 +163,10 @@ func configure() {
 	config.ChannelBufferSize = 4096
 
 	// Durable and in order, whatever is sent again: goka's default of one acknowledgement is neither.
-	config.Producer.RequiredAcks = sarama.WaitForAll
-	config.Producer.Idempotent = true
+	config.Producer.RequiredAcks, config.Producer.Idempotent = sarama.WaitForAll, true
 	config.Net.MaxOpenRequests = 1 // which idempotence wants
 	// One request at a time fills the next batch meanwhile; goka waits for 100 ms or 64 KiB, in each of three hops.
-	config.Producer.Flush.Frequency = time.Millisecond
-	config.Producer.Flush.Bytes = 512 << 10
+	config.Producer.Flush.Frequency, config.Producer.Flush.Bytes = time.Millisecond, 512<<10
 	config.Producer.Compression = sarama.CompressionSnappy
 	goka.ReplaceGlobalConfig(config)
 }

@@ -55,17 +55,12 @@ type Batch struct {
 func (p *Peer) OpenLikes(group string, max int) (*Likes, error) {
 	l := &Likes{max: max, log: p.Log, lines: p.Lines, seen: map[int32]bool{}}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(p.Brokers...),
-		kgo.ConsumerGroup(group),
-		kgo.ConsumeTopics(schema.TopicLikes),
+		kgo.SeedBrokers(p.Brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(schema.TopicLikes),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		// Only what is in MySQL is marked, and only what is marked is committed.
-		kgo.AutoCommitMarks(),
-		kgo.AutoCommitInterval(time.Second),
+		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(time.Second),
 		// A backlog is read in large fetches; a broker answers at once whatever it has.
-		kgo.FetchMaxBytes(16<<20),
-		kgo.FetchMaxPartitionBytes(4<<20),
-		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.FetchMaxBytes(16<<20), kgo.FetchMaxPartitionBytes(4<<20), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { l.lines.FirstPoll() }),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, c *kgo.Client, _ map[string][]int32) { l.settle(ctx, c) }),
@@ -161,10 +156,7 @@ func (l *Likes) batch(fetches kgo.Fetches) (*Batch, error) {
 }
 
 // Done says that everything in the batch is in MySQL.
-func (b *Batch) Done() {
-	b.likes.client.MarkCommitRecords(b.records...)
-	b.likes.opened(-1)
-}
+func (b *Batch) Done() { b.likes.client.MarkCommitRecords(b.records...); b.likes.opened(-1) }
 
 // Close leaves the group, with the offsets of all batches that are Done committed.
 func (l *Likes) Close() {

@@ -167,13 +167,9 @@ type words struct {
 	ends []int
 }
 
-func (w *words) reset() { w.text, w.ends = w.text[:0], w.ends[:0] }
-func (w *words) end()   { w.ends = append(w.ends, len(w.text)) }
-
-func (w *words) number(n uint64) {
-	w.text = strconv.AppendUint(w.text, n, 10)
-	w.end()
-}
+func (w *words) reset()          { w.text, w.ends = w.text[:0], w.ends[:0] }
+func (w *words) end()            { w.ends = append(w.ends, len(w.text)) }
+func (w *words) number(n uint64) { w.text = strconv.AppendUint(w.text, n, 10); w.end() }
 
 func (w *words) post(post uint64) {
 	w.text = append(w.text, "likes:"...)

@@ -186,10 +186,9 @@ func TestEventInItsPartitionIsFolded(t *testing.T) {
 		timeMs             int64
 		capped, badRegions int
 	}{
-		"canonical":        {fmt.Sprint(post), at(5), 5, 0, 0},
-		"a key with zeros": {fmt.Sprintf("00%d", post), at(5), 5, 0, 0},
-		"no key": {"", fmt.Sprintf(`{"post_id":"%d","user_id":9,"action":"LIKE","time_ms":5}`, post),
-			5, 0, 0},
+		"canonical":               {fmt.Sprint(post), at(5), 5, 0, 0},
+		"a key with zeros":        {fmt.Sprintf("00%d", post), at(5), 5, 0, 0},
+		"no key":                  {"", fmt.Sprintf(`{"post_id":"%d","user_id":9,"action":"LIKE","time_ms":5}`, post), 5, 0, 0},
 		"no time":                 {fmt.Sprint(post), `{"user_id":9,"action":"LIKE"}`, appendMs, 0, 0},
 		"as far ahead as allowed": {fmt.Sprint(post), at(appendMs + 60_000), appendMs + 60_000, 0, 0},
 		"a millisecond too far":   {fmt.Sprint(post), at(appendMs + 60_001), appendMs + 60_000, 1, 0},

@@ -185,11 +185,10 @@ func TestCollectorRejectsABadEnvironment(t *testing.T) {
 
 func TestCollectorRetriesWhileOverloaded(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		statuses []int
-		requests int
-		err      string
-		warned   string
+		name        string
+		statuses    []int
+		requests    int
+		err, warned string
 	}{
 		{"overloaded once", []int{http.StatusServiceUnavailable, http.StatusOK}, 2, "", "because"},
 		{"rejected", []int{http.StatusForbidden}, 1, `403 Forbidden: "because"`, ""},

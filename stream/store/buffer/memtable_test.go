@@ -131,8 +131,7 @@ func hashesOf(hash func(int) uint64, i int) (hashes []uint64) {
 // Chunks are empty and in use once at a time, also after they were given back.
 func TestPages(t *testing.T) {
 	for _, small := range []bool{false, true} {
-		p := &pages{small: small}
-		used := map[*byte]bool{}
+		p, used := &pages{small: small}, map[*byte]bool{}
 		var chunks [][]byte
 		for range 3 * mappedChunks {
 			c := p.chunk(1)
