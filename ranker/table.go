@@ -53,21 +53,11 @@ func (t table) of(a stream.Assignment, group, output string) table {
 
 // Fence initializes the partition's transactional id before anything is read.
 func (t *table) Fence(ctx context.Context) error {
-	cl, err := t.kafka.Connect(t.log)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	topics, err := kafka.LookUpTopics(ctx, cl, t.input)
-	if err != nil {
-		return err
-	}
 	t.txn = kafka.NewTxn(kafka.TxnOptions{
 		// One id: rankings are emitted once a second, and do not wait for the previous transaction's completion.
 		IDs: []string{schema.TransactionalID(t.group, t.partition)}, Timeout: t.opts.TransactionTimeout,
 		Member: t.member, Group: t.group,
-		Source: kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
-		Kafka:  t.kafka,
+		Source: kafka.LogPartition{Topic: t.input, Partition: t.partition}, Kafka: t.kafka,
 	}, t.log)
 	return t.txn.Fence(ctx)
 }
