@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"kudos/schema"
 	"kudos/stream"
@@ -135,8 +136,11 @@ func (w *world) foldOnly(p int32) {
 	w.excused[updates(p)] = true
 	for range 3 {
 		w.append(p)
-		for range 200 {
+		for n := range 200 {
 			w.round()
+			if n == 100 {
+				w.advance(1100 * time.Millisecond) // the fold retries if its transactional id has expired
+			}
 		}
 	}
 	w.mysql.away = false
