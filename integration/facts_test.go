@@ -167,20 +167,6 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 	require.Equal(t, s.partitions, known(), "committed again")
 }
 
-// TestTransactionRate: transactions of one event, per second and partition, with 3 brokers, 3 replicas, defaults.
-func TestTransactionRate(t *testing.T) {
-	tier.Nightly(t)
-	s := newOwnSystem(t, 4, 3, nil)
-	s.preload(fromEnv(t, "KUDOS_TEST_EVENTS", 8000), 1000)
-	_, end := s.standing()
-	s.processor("processor", "--set", "processor.max_batch=1").start()
-	from, began := s.waitFolded(10*time.Minute, end/10), time.Now()
-	to := s.waitFolded(10*time.Minute, end*9/10)
-	rate := float64(to-from) / time.Since(began).Seconds()
-	t.Logf("%.0f transactions/s, %.0f per partition", rate, rate/float64(s.partitions))
-	s.drainExact(10 * time.Minute)
-}
-
 // TestRecoveryTime: how long a kill makes a process unavailable, with and without local state (3 brokers, 3 replicas).
 func TestRecoveryTime(t *testing.T) {
 	tier.Nightly(t)
