@@ -59,8 +59,8 @@ type Progress struct {
 	UserBuckets UserBuckets
 	Layouts     uint32
 	Migrating   bool // reactions move from the previous layout (`kudos topics repartition`); folding waits
-	// Alternating means that transactions use both transactional ids in turn. An owner that fences only one of them, as
-	// builds of before did, would read a state that is not final: they refuse this record.
+	// Alternating means that transactions use both transactional ids in turn. An owner that fences only one of them
+	// would read a state that may still change: earlier builds, which do that, refuse this record.
 	Alternating bool
 }
 

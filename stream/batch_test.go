@@ -82,6 +82,13 @@ func TestRecordsAreCollected(t *testing.T) {
 	require.Less(t, len(l.at(0).batches), 10)
 }
 
+// While a partition is behind, nothing is held back: 15 polls would take longer than the test waits.
+func TestBacklogIsNotCollected(t *testing.T) {
+	c, l := newInput(t, 1, 3000)
+	c.run(l, func(o *ProcessorOptions) { o.CollectFor = 5 * time.Second })
+	l.waitProcessed(0, offsets(0, 3000))
+}
+
 func TestTicksArriveWithoutRecords(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)

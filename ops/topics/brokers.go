@@ -65,6 +65,9 @@ func (g goodValues) warning(c kadm.Config) string {
 	if err != nil || best == n || g.cost == "" {
 		return ""
 	}
-	other := map[string]any{"true": false, "false": true}[value]
-	return fmt.Sprintf("%s is %s, better %v: %s", c.Key, value, cmp.Or(other, any(best)), g.cost)
+	good := strconv.FormatInt(best, 10)
+	if value == "true" || value == "false" {
+		good = strconv.FormatBool(best == 1)
+	}
+	return fmt.Sprintf("%s is %s, better %s: %s", c.Key, value, good, g.cost)
 }
