@@ -236,6 +236,8 @@ var RecoveryFigures = []Figure[*Recovery]{
 	{"records of the state table's topic", "", func(rec *Recovery) float64 { return float64(rec.Records) }},
 	{"seconds", "", func(rec *Recovery) float64 { return rec.Seconds }},
 	{"pairs per second", "", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
+	{"after SIGKILL, with local state: seconds from the assignment", "",
+		func(rec *Recovery) float64 { return rec.KilledSeconds }},
 	{"resident memory when ready, MiB", "", func(rec *Recovery) float64 { return float64(rec.RSSBytes) / mib }},
 	{"peak memory until then, MiB", "", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
 	{"resident memory of the processor that drained the events, MiB", "",

@@ -84,12 +84,6 @@ func (p *processor) FirstPoll(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// allRunning waits until all partitions poll for events, and returns when the last one started to.
-func (p *processor) allRunning(ctx context.Context, partitions int32) (at time.Time, err error) {
-	err = p.Wait(ctx, "all partitions", func() bool { at = p.lastRan; return len(p.running) == int(partitions) })
-	return at, err
-}
-
 const (
 	// lookAtKafka and lookAtMySQL are the intervals of checking whether everything is counted. They are long because
 	// checking takes resources from what is measured; a few milliseconds are negligible against seconds.
@@ -220,11 +214,18 @@ type Recovery struct {
 	// Memory of the process, 0 without /proc: resident when it was ready, and the peak until then.
 	RSSBytes  int64 `json:"rss_bytes,omitempty"`
 	PeakBytes int64 `json:"peak_bytes,omitempty"`
-	Drained   Drain `json:"drained"` // the run of another process that created the state
+	// KilledSeconds is for a process that was killed and has its files: from its assignment until it polls.
+	KilledSeconds float64 `json:"killed_seconds"`
+	Drained       Drain   `json:"drained"` // the run of another process that created the state
 }
 
 func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	d, err := r.fillAndDrain(ctx)
+	if err != nil {
+		return err
+	}
+	r.process.(*processor).Kill()
+	assigned, ran, err := r.recover(ctx, "killed", d.Events)
 	if err != nil {
 		return err
 	}
@@ -235,22 +236,15 @@ func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	if err := os.RemoveAll(filepath.Join(r.dir, r.contender.Name())); err != nil {
 		return err
 	}
-	rec := &Recovery{Pairs: d.State.Pairs, Drained: *d}
+	rec := &Recovery{Pairs: d.State.Pairs, Drained: *d, KilledSeconds: ran.Sub(assigned).Seconds()}
 	if rec.Records, err = r.servers.length(ctx, schema.TopicState); err != nil {
 		return err
 	}
-	r.progress("recovering")
 	begin := time.Now()
-	if err := r.start(); err != nil {
+	if _, ran, err = r.recover(ctx, "without local state", d.Events); err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, startTimeout+time.Duration(rec.Pairs/10_000)*time.Second)
-	defer cancel()
-	ready, err := r.process.(*processor).allRunning(limit, r.load.Shape.Partitions)
-	if err != nil {
-		return err
-	}
-	rec.Seconds = ready.Sub(begin).Seconds()
+	rec.Seconds = ran.Sub(begin).Seconds()
 	rec.EntriesPerSecond = float64(rec.Pairs) / rec.Seconds
 	rec.RSSBytes, rec.PeakBytes = ResidentBytes(r.process.PID()), peakBytes(r.process.PID())
 	after, err := r.stop()
@@ -259,4 +253,20 @@ func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	}
 	into.Recovery = rec
 	return err
+}
+
+// recover starts a processor. It returns when all partitions were assigned, and when the last one polled for events.
+func (r *run) recover(ctx context.Context, how string, events int64) (assigned, ran time.Time, err error) {
+	r.progress("recovering, " + how)
+	if err := r.start(); err != nil {
+		return assigned, ran, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout+time.Duration(events/10_000)*time.Second)
+	defer cancel()
+	p := r.process.(*processor)
+	err = p.Wait(ctx, "all partitions", func() bool {
+		assigned, ran = p.assigned, p.lastRan
+		return len(p.running) == int(r.load.Shape.Partitions)
+	})
+	return assigned, ran, err
 }

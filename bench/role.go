@@ -19,6 +19,8 @@ import (
 const (
 	// Log lines that are events have the key "event". runningEvent: a partition starts to poll (stream/partition.go).
 	runningEvent = "partition_running"
+	// assignedEvent: a group has assigned partitions (stream/group.go).
+	assignedEvent = "partitions_assigned"
 	// listeningEvent: the HTTP server that the key "server" names listens at "addr" (httpserver).
 	listeningEvent = "listening"
 	adminServer    = "admin server"
@@ -29,9 +31,10 @@ const (
 type role struct {
 	*child.Process
 	addr map[string]string // by server
-	// running are the fold's partitions that poll for events. The first started at firstRan, the last at lastRan.
-	running           map[int32]bool
-	firstRan, lastRan time.Time
+	// running are the fold's partitions that poll for events. The first started at firstRan, the last at lastRan, after
+	// the group had assigned them at assigned.
+	running                     map[int32]bool
+	assigned, firstRan, lastRan time.Time
 }
 
 func (k *Kudos) start(s *Servers, name, dir string, env ...string) (*role, error) {
@@ -57,6 +60,9 @@ func (r *role) line(text []byte) {
 	}
 	if l.Event == listeningEvent {
 		r.addr[l.Server] = l.Addr
+	}
+	if l.Event == assignedEvent && l.Group == schema.GroupFold {
+		r.assigned = l.Time
 	}
 	if l.Event == runningEvent && l.Group == schema.GroupFold {
 		if r.firstRan.IsZero() {

@@ -9,7 +9,7 @@ import (
 type Options struct {
 	// StateDir is a cache of the state table, a directory per partition: deleting it only costs a recovery from Kafka.
 	StateDir string `mapstructure:"state_dir"`
-	MaxBatch int    `mapstructure:"max_batch"` // most records of a partition in one transaction
+	MaxBatch int    `mapstructure:"max_batch"` // most events of a partition in one transaction
 	// CollectFor is how long events are collected for a batch, after a pause not at all, and not while behind: more
 	// transactions cost CPU, of Kafka and MySQL too, fewer cost latency.
 	CollectFor time.Duration `mapstructure:"collect_for"`
