@@ -105,11 +105,7 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
 		p.fold.NotYet(err)
 		p.apply.NotYet(err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(p.opts.ParkInterval):
-		}
+		kafka.Sleep(ctx, p.opts.ParkInterval)
 	}
 }
 

@@ -166,12 +166,7 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 
 // watchTopic calls startOver when the topic was recreated or its partition count has changed.
 func (s *session) watchTopic(interval time.Duration, startOver func(error)) {
-	for {
-		select {
-		case <-time.After(interval):
-		case <-s.ctx.Done():
-			return
-		}
+	for kafka.Sleep(s.ctx, interval) {
 		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, s.count); err != nil {
 			startOver(err)
 			return

@@ -99,7 +99,7 @@ var mutants = []mutant{
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
 
 	{3, "the consumer offset is in the transaction", one(txnGo,
-		"	if err := AddOffset(x.ctx, x.cl, x.cl.id, NoMember(x.t.opts.Group), x.t.opts.Source, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
+		"	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Group, x.t.opts.Source, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
 	{3, "progress is in the transaction", one(batchGo,
 		"		out.progress.NextOffset, out.progress.LeaderEpoch = out.next.Offset, out.next.Epoch\n", ""), simulation},
 	{3, "updates are in the transaction", one(batchGo,
