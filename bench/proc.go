@@ -1,17 +1,15 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-)
 
-// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, 100 on every architecture that Go supports on Linux.
-const ticksPerSecond = 100
+	"github.com/prometheus/procfs"
+)
 
 // Machine describes the machine of the runs.
 type Machine struct {
@@ -67,25 +65,12 @@ func loadAverage() float64 {
 
 // cpuSeconds is the CPU time, user and kernel, that a local process has used so far.
 func cpuSeconds(pid int) (float64, error) {
-	path := fmt.Sprintf("/proc/%d/stat", pid)
-	text, err := os.ReadFile(path)
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may contain anything. After it: state is field 3, utime 14, stime 15 (proc(5)).
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("%s has %d fields", path, len(fields))
-	}
-	var ticks int64
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", path, err)
-		}
-		ticks += n
-	}
-	return float64(ticks) / ticksPerSecond, nil
+	stat, err := p.Stat()
+	return stat.CPUTime(), err
 }
 
 // Usage is the cost of one process.

@@ -248,9 +248,7 @@ func (n *NamedSite) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
 	for err := clearKafka(ctx, n.adm); err != nil; err = clearKafka(ctx, n.adm) {
-		select {
-		case <-time.After(clearPause):
-		case <-ctx.Done():
+		if !kafka.Sleep(ctx, clearPause) {
 			return fmt.Errorf("removing topics and groups of the benchmark: %w; last: %w", context.Cause(ctx), err)
 		}
 	}

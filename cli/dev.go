@@ -12,7 +12,6 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/config"
 	"kudos/dev"
@@ -187,7 +186,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 		return err
 	}
 	defer cl.Close()
-	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}
@@ -199,34 +198,22 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 		if progress == nil {
 			return fmt.Errorf("%s/%d has no progress record", schema.TopicState, p)
 		}
-		committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, p)
+		other, err := table.FindDisagreement(ctx, cl, topics, p, progress)
 		if err != nil {
 			return err
 		}
-		if ok && committed != progress.NextOffset {
-			return fmt.Errorf("%s/%d is at offset %d of %s, but the group has committed %d",
-				schema.TopicState, p, progress.NextOffset, schema.TopicLikes, committed)
+		if other != nil {
+			return errors.New(other.Why)
 		}
-		if err := checkLastUpdate(ctx, cl, p, progress.NextSeq); err != nil {
+		last, err := table.LastUpdate(ctx, cl, p)
+		if err != nil {
 			return err
+		}
+		if last == nil && progress.NextSeq > 0 || last != nil && last.Seq+1 != progress.NextSeq {
+			return fmt.Errorf("%s/%d does not end with the state table's last update", schema.TopicUpdates, p)
 		}
 	}
 	return nil
-}
-
-// checkLastUpdate requires that update next-1 is the last one of the partition.
-func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next uint64) error {
-	at, err := audit.Locate(ctx, cl, partition, next)
-	if err != nil {
-		return err
-	}
-	return kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, at.NextOffset, func(c kafka.LogChunk) (bool, error) {
-		if len(c.Records) > 0 {
-			return false, fmt.Errorf("%s/%d has records from offset %d, after the state table's last update",
-				schema.TopicUpdates, partition, c.Records[0].Offset)
-		}
-		return c.Next < c.End, nil
-	})
 }
 
 // rebuild runs `kudos rebuild` and, after a kill, `kudos audit --deep`.

@@ -73,7 +73,7 @@ func windowOf(flag string, given bool, configured []time.Duration) (string, erro
 		}
 		return schema.WindowName(configured[0]), nil
 	}
-	if isLeaderboard(flag) {
+	if schema.IsLeaderboard(flag) {
 		return flag, nil
 	}
 	size, err := time.ParseDuration(flag)
@@ -82,10 +82,6 @@ func windowOf(flag string, given bool, configured []time.Duration) (string, erro
 			"or another size in whole minutes that the rankers have configured", flag, windowNames(configured))
 	}
 	return schema.WindowName(size), nil
-}
-
-func isLeaderboard(window string) bool {
-	return window == schema.LeaderboardDay || window == schema.LeaderboardAll
 }
 
 func windowNames(sizes []time.Duration) string {
@@ -156,7 +152,7 @@ it with "kudos health", and check that a processor is running.`,
 			schema.TopicTrending, t.cfg.Kafka.Brokers)
 	}
 	why := "there were no likes in the last 7 days, for which rankings are kept"
-	if !isLeaderboard(t.window) {
+	if !schema.IsLeaderboard(t.window) {
 		why += fmt.Sprintf(",\nor the rankers have no window of %s (ranker.windows; here: %s)",
 			t.window, windowNames(t.cfg.Ranker.Windows))
 	}

@@ -67,7 +67,6 @@ func (w *countWorker) Open(ctx context.Context) (kafka.Position, error) {
 // parkMySQL turns MySQL errors that no retry fixes into ParkErrors, or asks for a reopen to reread the position.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
-	var other *sql.ShardError
 	var unknown *sql.UnknownOutcomeError
 	switch {
 	case errors.As(err, &changed) && changed.Stored.TopicID == changed.Given.TopicID &&
@@ -75,7 +74,7 @@ func parkMySQL(err error) error {
 		return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
 	case errors.As(err, &changed), errors.Is(err, sql.ErrPositionMissing):
 		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
-	case errors.As(err, &other):
+	case errors.As(err, new(*sql.ShardError)):
 		return stream.Park(stream.CauseMySQL, sql.ShardAction, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")

@@ -58,8 +58,8 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions, applyOpts.LossAction = true, table.ActionRebuild
 	p.apply = stream.NewProcessor(applyOpts, workers.Count, log)
-	reg.MustRegister(stream.NewCollector(p.fold, p.apply), store.NewCollector("processor", p.stores),
-		shardCollector{p.apply, db})
+	reg.MustRegister(stream.NewCollector(p.fold), stream.NewCollector(p.apply),
+		store.NewCollector("processor", p.stores), shardCollector{p.apply, db})
 	if opts.Standby {
 		reg.MustRegister(stream.NewStandbyCollector(p.fold), store.NewCollector("standby", p.standby))
 	}
@@ -105,11 +105,7 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
 		p.fold.NotYet(err)
 		p.apply.NotYet(err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(p.opts.ParkInterval):
-		}
+		kafka.Sleep(ctx, p.opts.ParkInterval)
 	}
 }
 

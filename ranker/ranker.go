@@ -47,7 +47,9 @@ func New(
 	}
 	add := func(o stream.ProcessorOptions, group, input string, worker func(stream.Assignment) stream.Worker) {
 		o.Group, o.Input = group, input
-		r.groups = append(r.groups, stream.NewProcessor(o, worker, log))
+		p := stream.NewProcessor(o, worker, log)
+		reg.MustRegister(stream.NewCollector(p))
+		r.groups = append(r.groups, p)
 	}
 	withTable := common
 	withTable.MaxBatch, withTable.LossAction, withTable.Table = opts.MaxBatch, actionReset, true
@@ -67,7 +69,7 @@ func New(
 			return newMySQLWriter(a, kafka, db.Of(a.Partition), m, log)
 		})
 	}
-	reg.MustRegister(stream.NewCollector(r.groups...), store.NewCollector("ranker", r.stores))
+	reg.MustRegister(store.NewCollector("ranker", r.stores))
 	return r, nil
 }
 

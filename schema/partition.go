@@ -10,9 +10,7 @@ func PartitionFor(postID uint64, n int32) int32 {
 }
 
 // KeyPartition returns which of n partitions Kafka's default partitioning chooses for a key.
-func KeyPartition(key []byte, n int32) int32 { return int32(toPositive(murmur2(key)) % uint32(n)) }
-
-func toPositive(h uint32) uint32 { return h & 0x7fffffff }
+func KeyPartition(key []byte, n int32) int32 { return int32((murmur2(key) & 0x7fffffff) % uint32(n)) }
 
 // murmur2 is the 32-bit MurmurHash2 of Austin Appleby (public domain) with the seed of Kafka's
 // org.apache.kafka.common.utils.Utils.murmur2. franz-go does not export its own; a test compares the two.

@@ -28,6 +28,9 @@ const (
 	LeaderboardAll = "all" // all time
 )
 
+// IsLeaderboard reports whether the name is that of a leaderboard, not of a window.
+func IsLeaderboard(name string) bool { return name == LeaderboardDay || name == LeaderboardAll }
+
 // WindowName is the name of a window with this size, in whole minutes: 10m, 1h, 1h30m, 24h.
 func WindowName(size time.Duration) string {
 	hours, minutes := size/time.Hour, size%time.Hour/time.Minute

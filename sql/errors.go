@@ -59,8 +59,7 @@ func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
 // PositionUncertain reports whether the caller must read the position again and resume there: it may have moved.
 func PositionUncertain(err error) bool {
-	var unknown *UnknownOutcomeError
-	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
+	return errors.Is(err, ErrPositionMoved) || errors.As(err, new(*UnknownOutcomeError))
 }
 
 // SchemaError means that the tables are not the ones this program needs.
@@ -83,11 +82,9 @@ func (e *SchemaError) Unwrap() error { return e.Err }
 // restarting, read-only or overloaded, or a lock was held too long. The caller parks the partition and retries. It is
 // false for everything else, including ErrPositionMoved and a canceled context.
 func IsTransient(err error) bool {
-	var unknown *UnknownOutcomeError
 	var answer *mysql.MySQLError
-	var network net.Error
 	switch {
-	case errors.As(err, &unknown):
+	case errors.As(err, new(*UnknownOutcomeError)):
 		return true
 	case errors.Is(err, context.Canceled):
 		return false
@@ -96,7 +93,7 @@ func IsTransient(err error) bool {
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network)
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(net.Error))
 }
 
 // MySQL and MariaDB error numbers: https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html and
@@ -133,10 +130,9 @@ var transientNumbers = []uint16{
 
 // advice is what an operator should do about err; empty if they need to do nothing or only wait.
 func advice(err error) string {
-	var schema *SchemaError
 	var answer *mysql.MySQLError
 	switch {
-	case errors.As(err, &schema): // its message includes the action
+	case errors.As(err, new(*SchemaError)): // its message includes the action
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:

@@ -23,7 +23,7 @@ type rankingTable struct {
 var rankingTables = []rankingTable{
 	{
 		name: "trending", window: "`window`",
-		holds: func(window string) bool { return !isPeriod(window) },
+		holds: func(window string) bool { return !schema.IsLeaderboard(window) },
 		upsert: statementText{
 			prefix: "INSERT INTO trending (region, `window`, `rank`, post_id, score, likes, as_of) VALUES ",
 			suffix: " ON DUPLICATE KEY UPDATE post_id = VALUES(post_id), score = VALUES(score)," +
@@ -36,7 +36,7 @@ var rankingTables = []rankingTable{
 	},
 	{
 		name: "leaderboard", window: "period",
-		holds: isPeriod,
+		holds: schema.IsLeaderboard,
 		upsert: statementText{
 			prefix: "INSERT INTO leaderboard (region, period, `rank`, post_id, likes, as_of) VALUES ",
 			suffix: " ON DUPLICATE KEY UPDATE post_id = VALUES(post_id), likes = VALUES(likes), as_of = VALUES(as_of)",
@@ -46,10 +46,6 @@ var rankingTables = []rankingTable{
 				r.Region, r.Window, r.rank, r.post.PostID, r.post.Likes, r.asOf())
 		},
 	},
-}
-
-func isPeriod(window string) bool {
-	return window == schema.LeaderboardDay || window == schema.LeaderboardAll
 }
 
 type rankingRow struct {

@@ -6,25 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-type collector []shownGroup
-
-type shownGroup struct {
-	name   string
+type collector struct {
+	group  string
 	status func() ([]PartitionStatus, error)
 }
 
-// NewCollector returns a Prometheus collector of the processors' partitions.
-func NewCollector(processors ...*Processor) prometheus.Collector {
-	var c collector
-	for _, p := range processors {
-		c = append(c, shownGroup{p.opts.Group, p.Status})
-	}
-	return c
-}
+// NewCollector returns a Prometheus collector of a processor's partitions.
+func NewCollector(p *Processor) prometheus.Collector { return collector{p.opts.Group, p.Status} }
 
 // NewRoleCollector is for a role that reads all partitions without a group: the same metrics, by the role's name.
 func NewRoleCollector(name string, status func() ([]PartitionStatus, error)) prometheus.Collector {
-	return collector{{name, status}}
+	return collector{name, status}
 }
 
 var (
@@ -43,28 +35,27 @@ var (
 		"Assigned partitions that are parked, by cause.", []string{"group", "cause"}, nil)
 )
 
-// Describe sends nothing: the roles of one process each have a collector of the same metrics.
+// Describe sends nothing: the groups of one process each have a collector of the same metrics.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	for _, g := range c {
-		statuses, _ := g.status() // after an error there are none: nothing is assigned
-		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{g.name}, labels...)...)
+	statuses, _ := c.status() // after an error there are none: nothing is assigned
+	parked := map[Cause]int{}
+	for _, s := range statuses {
+		if s.State == StateParked {
+			parked[s.Cause]++
 		}
-		parked := map[Cause]int{}
-		for _, s := range statuses {
-			if s.State == StateParked {
-				parked[s.Cause]++
-			}
-			partition := strconv.Itoa(int(s.Partition))
-			gauge(lagDesc, float64(s.Lag), s.Topic, partition)
-			gauge(standsDesc, s.Stands.Seconds(), partition)
-			gauge(positionDesc, float64(s.Position.Offset), partition)
-			gauge(stateDesc, 1, partition, s.State)
-		}
-		for _, cause := range causes { // all of them: an alert needs a 0 to resolve
-			gauge(parkedDesc, float64(parked[cause]), string(cause))
-		}
+		partition := strconv.Itoa(int(s.Partition))
+		gauge(ch, lagDesc, float64(s.Lag), c.group, s.Topic, partition)
+		gauge(ch, standsDesc, s.Stands.Seconds(), c.group, partition)
+		gauge(ch, positionDesc, float64(s.Position.Offset), c.group, partition)
+		gauge(ch, stateDesc, 1, c.group, partition, s.State)
 	}
+	for _, cause := range causes { // all of them: an alert needs a 0 to resolve
+		gauge(ch, parkedDesc, float64(parked[cause]), c.group, string(cause))
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }

@@ -100,9 +100,7 @@ func dataLost(err error) *ParkError {
 }
 
 func parks(err error) bool {
-	var park *ParkError
-	var setup *kafka.SetupError
-	return errors.As(err, &park) || errors.As(err, &setup)
+	return errors.As(err, new(*ParkError)) || errors.As(err, new(*kafka.SetupError))
 }
 
 // checkTruncation asks the leader where the position's epoch ends. If that is before the position, an unclean election
@@ -125,9 +123,8 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 
 // fetchError turns the fetch errors that a retry cannot fix into ParkErrors.
 func fetchError(err error) error {
-	var loss *kgo.ErrDataLoss
 	switch {
-	case errors.As(err, &loss):
+	case errors.As(err, new(*kgo.ErrDataLoss)):
 		return dataLost(err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends",

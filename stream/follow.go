@@ -137,8 +137,8 @@ func (f *Follower) followWanted(wanted func(partition int32) bool) {
 	}
 }
 
-// release stops following a partition and waits, up to patience, until it is closed.
-func (f *Follower) release(ctx context.Context, patience time.Duration, n int32) error {
+// release stops following a partition and waits, up to ShutdownTimeout, until it is closed.
+func (f *Follower) release(ctx context.Context, n int32) error {
 	f.mu.Lock()
 	wanted := f.mu.wanted
 	f.mu.wanted = func(other int32) bool { return other != n && wanted(other) }
@@ -159,19 +159,15 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, n int32)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(patience):
-		return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n, patience)
+	case <-time.After(f.opts.ShutdownTimeout):
+		return fmt.Errorf("the local copy of %s/%d was not closed within %v: check its disk", f.opts.Input, n,
+			f.opts.ShutdownTimeout)
 	}
 }
 
 // watchTopic calls startOver when the topic was recreated or its partition count has changed.
 func (s *session) watchTopic(interval time.Duration, startOver func(error)) {
-	for {
-		select {
-		case <-time.After(interval):
-		case <-s.ctx.Done():
-			return
-		}
+	for kafka.Sleep(s.ctx, interval) {
 		if err := sameTopic(s.ctx, s.cl, s.topic, s.log, s.count); err != nil {
 			startOver(err)
 			return

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/codec"
 	"github.com/lovoo/goka/storage"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -55,7 +55,9 @@ func newGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog
 			p.Wait(ctx)
 		}
 	}
-	edges := []goka.Edge{goka.Input(goka.Stream(o.Input), partitionCodec{}, step)}
+	messages := slog.NewLogLogger(log.Handler(), slog.LevelDebug) // this package logs what matters
+	messages.SetPrefix("goka: ")
+	edges := []goka.Edge{goka.Input(goka.Stream(o.Input), new(codec.Bytes), step)}
 	options := []goka.ProcessorOption{
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
 			return gokaGroup{p: p}, nil
@@ -65,11 +67,11 @@ func newGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) {
 			return refusingProducer{}, nil
 		}),
-		goka.WithLogger(gokaLogger{log}),
+		goka.WithLogger(messages),
 		goka.WithPartitionChannelSize(1),
 	}
 	if o.Table {
-		edges = append(edges, goka.Persist(partitionCodec{}))
+		edges = append(edges, goka.Persist(new(codec.Bytes)))
 		options = append(options, goka.WithStorageBuilder(func(string, int32) (storage.Storage, error) {
 			return storage.NewNull(), nil
 		}))
@@ -135,15 +137,14 @@ type gokaClaim struct {
 func (c gokaClaim) Topic() string                            { return c.p.assignment.Topic }
 func (c gokaClaim) Partition() int32                         { return c.p.assignment.Partition }
 func (c gokaClaim) InitialOffset() int64                     { return c.p.Status().Position.Offset }
-func (c gokaClaim) HighWaterMarkOffset() int64               { return c.p.queue.end() }
 func (c gokaClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
 
-// offer sends goka a message whenever it takes one. Each message triggers a Step.
+// offer sends goka a message whenever it takes one. Each message triggers a Step; goka drops those without a value.
 func (c gokaClaim) offer(ctx context.Context) {
 	defer close(c.messages)
 	for {
 		msg := &sarama.ConsumerMessage{Topic: c.Topic(), Partition: c.Partition(), Offset: c.InitialOffset(),
-			Timestamp: time.Now(), Value: binary.BigEndian.AppendUint32(nil, uint32(c.Partition()))}
+			Timestamp: time.Now(), Value: []byte{}}
 		select {
 		case c.messages <- msg:
 		case <-ctx.Done():
@@ -152,17 +153,6 @@ func (c gokaClaim) offer(ctx context.Context) {
 	}
 }
 
-type partitionCodec struct{} // goka's goka.Codec for these messages: the bytes are the partition number
-
-func (partitionCodec) Decode(b []byte) (any, error) {
-	if len(b) != 4 {
-		return nil, fmt.Errorf("stream: unexpected message of %d bytes", len(b))
-	}
-	return int32(binary.BigEndian.Uint32(b)), nil
-}
-
-func (partitionCodec) Encode(any) ([]byte, error) { return nil, errRefused }
-
 type noConsumer struct{ sarama.Consumer } // goka would recover tables with it
 
 func (noConsumer) HighWaterMarks() map[string]map[int32]int64 { return nil }
@@ -170,12 +160,13 @@ func (noConsumer) Close() error                               { return nil }
 
 // topicManager is goka's goka.TopicManager. It verifies topics and never creates them (`kudos topics apply` does).
 type topicManager struct {
+	goka.TopicManager
 	ctx     context.Context // goka passes none
 	cl      *kgo.Client
 	timeout time.Duration
 }
 
-func (m topicManager) ensure(topic string, partitions int) error {
+func (m topicManager) EnsureTableExists(topic string, partitions int) error {
 	have, err := m.Partitions(topic)
 	if err != nil {
 		return err
@@ -185,13 +176,6 @@ func (m topicManager) ensure(topic string, partitions int) error {
 			"repartition` adds partitions to all of them)", topic, len(have), partitions)
 	}
 	return nil
-}
-
-func (m topicManager) EnsureTableExists(topic string, npar int) error  { return m.ensure(topic, npar) }
-func (m topicManager) EnsureStreamExists(topic string, npar int) error { return m.ensure(topic, npar) }
-
-func (m topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]string) error {
-	return m.ensure(topic, npar)
 }
 
 func (m topicManager) Partitions(topic string) ([]int32, error) {
@@ -220,23 +204,11 @@ var errRefused = errors.New("stream: goka must not produce; output goes through 
 
 func (refusingProducer) Close() error { return nil }
 
-func (refusingProducer) Emit(string, string, []byte) *goka.Promise { return refused() }
-
-func (refusingProducer) EmitWithHeaders(string, string, []byte, goka.Headers) *goka.Promise {
-	return refused()
+func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
+	_, finish := goka.NewPromiseWithFinisher()
+	return finish(nil, errRefused)
 }
 
-func refused() *goka.Promise {
-	promise, finish := goka.NewPromiseWithFinisher()
-	finish(nil, errRefused)
-	return promise
-}
-
-type gokaLogger struct{ log *slog.Logger } // at debug level: this package logs what matters
-
-func (l gokaLogger) Print(args ...any)   { l.log.Debug("goka: " + fmt.Sprint(args...)) }
-func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
-
-func (l gokaLogger) Printf(format string, args ...any) {
-	l.log.Debug("goka: " + fmt.Sprintf(format, args...))
+func (p refusingProducer) EmitWithHeaders(topic, key string, value []byte, _ goka.Headers) *goka.Promise {
+	return p.Emit(topic, key, value)
 }

@@ -229,11 +229,7 @@ func (g *group) noteFailures(member *kgo.Client) {
 func (g *group) commitPositions() {
 	committed := map[int32]kafka.Position{}
 	for ended := !g.opts.CommitPositions; !ended; {
-		select {
-		case <-time.After(time.Second):
-		case <-g.session.ctx.Done():
-			ended = true // one last time, so that a stopped group shows no lag
-		}
+		ended = !kafka.Sleep(g.session.ctx, time.Second) // one last time, so that a stopped group shows no lag
 		moved := map[int32]kafka.Position{}
 		for n, p := range g.session.partitions() {
 			if at := p.settled(); at.Offset >= 0 && committed[n] != at {

@@ -86,10 +86,7 @@ const keepsUp = 10
 func (l *poller) collect(ctx context.Context, cl *kgo.Client, next time.Time) kgo.Fetches {
 	most := pendingBatches * l.opts.MaxBatch
 	if wait := time.Until(next); wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		kafka.Sleep(ctx, wait)
 	}
 	began := time.Now()
 	fetches := cl.PollRecords(ctx, most)

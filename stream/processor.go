@@ -99,10 +99,8 @@ func again(ctx context.Context, run func(context.Context) error, failed func(err
 			backoff = restartMin
 		}
 		failed(err, backoff)
-		select {
-		case <-ctx.Done():
+		if !kafka.Sleep(ctx, backoff) {
 			return
-		case <-time.After(backoff):
 		}
 	}
 }

@@ -30,10 +30,9 @@ const (
 // replica fails, and closes all of them at each rebalance.
 type standby struct {
 	*Follower
-	turns    chan struct{} // a slot for each replica that reads its backlog or writes
-	patience time.Duration
-	cancel   context.CancelFunc
-	done     chan struct{}
+	turns  chan struct{} // a slot for each replica that reads its backlog or writes
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // newStandby starts without replicas. If opts.Standby is nil, it returns nil, which never has any.
@@ -43,8 +42,7 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 	}
 	follow := ProcessorOptions{Group: opts.Group, Input: tableOf(opts.Group), Kafka: opts.Kafka, MaxBatch: standbyBatch,
 		TickInterval: standbyTick, ParkInterval: standbyPark, ShutdownTimeout: opts.ShutdownTimeout}
-	s := &standby{turns: make(chan struct{}, standbyParallel), patience: opts.ShutdownTimeout,
-		done: make(chan struct{})}
+	s := &standby{turns: make(chan struct{}, standbyParallel), done: make(chan struct{})}
 	// A stalled replica must not end the process, which has partitions of its own.
 	follow.stalled = func(why string) { s.startOver(errors.New(why)) }
 	s.Follower = NewFollower(follow, func(a Assignment) Worker {
@@ -60,12 +58,12 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 }
 
 // release ends the replica of a partition that its owner is about to open, and returns when its store is closed. It is
-// bounded by ctx and patience: a process whose disk hangs must not hold the partition.
+// bounded by ctx and ShutdownTimeout: a process whose disk hangs must not hold the partition.
 func (s *standby) release(ctx context.Context, n int32) error {
 	if s == nil {
 		return nil
 	}
-	return s.Follower.release(ctx, s.patience, n)
+	return s.Follower.release(ctx, n)
 }
 
 // follow starts replicas of all but the owned partitions; running replicas continue.
@@ -75,7 +73,7 @@ func (s *standby) follow(owned map[int32]*Partition) {
 	}
 }
 
-// close ends all replicas and waits for them, up to patience.
+// close ends all replicas and waits for them, up to ShutdownTimeout.
 func (s *standby) close() {
 	if s == nil {
 		return
@@ -83,7 +81,7 @@ func (s *standby) close() {
 	s.cancel()
 	select {
 	case <-s.done:
-	case <-time.After(s.patience):
+	case <-time.After(s.opts.ShutdownTimeout):
 		s.log.Error("the standby replicas were not closed in time")
 	}
 }
@@ -182,18 +180,15 @@ func (standbyCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c standbyCollector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{c.p.opts.Group}, labels...)...)
-	}
 	copies := map[string]int{}
 	for _, status := range c.p.standbyCopies() {
 		copies[standbyStates[status.State]]++
 		if status.Position.Offset >= 0 {
-			gauge(standbyBehindDesc, float64(status.Lag), strconv.Itoa(int(status.Partition)))
+			gauge(ch, standbyBehindDesc, float64(status.Lag), c.p.opts.Group, strconv.Itoa(int(status.Partition)))
 		}
 	}
 	for _, state := range standbyStates { // all of them: an alert needs a 0 to resolve
-		gauge(standbyCopiesDesc, float64(copies[state]), state)
+		gauge(ch, standbyCopiesDesc, float64(copies[state]), c.p.opts.Group, state)
 	}
 }
 

@@ -203,7 +203,7 @@ func TestStandbyPartitionsTakeTurns(t *testing.T) {
 	}
 }
 
-// A replica with a hung disk delays no other rebalance, nor its partition beyond patience; its directory is unused.
+// A replica with a hung disk delays no other rebalance, nor its partition beyond the shutdown timeout; its directory is unused.
 func TestStandbyReleaseIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -224,7 +224,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, s.release(ended, 0), context.Canceled)
 	require.Error(t, hanging.Err(), "its context is canceled")
-	s.patience = 10 * time.Millisecond
+	s.opts.ShutdownTimeout = 10 * time.Millisecond
 	require.ErrorContains(t, s.release(testkit.Context(t), 0),
 		"the local copy of "+testkit.Table+"/0 was not closed within 10ms")
 

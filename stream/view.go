@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,10 +20,10 @@ import (
 //	     ▲                                │ on an error it is reopened; the view stays ready,
 //	     └────────────────────────────────┘ unless the store is damaged or of another log
 type View struct {
-	opts     ViewOptions
-	log      *slog.Logger
-	follower *Follower
-	maxHeld  int // bounds the records that wait for the rest of their transaction
+	*Follower
+	opts    ViewOptions
+	log     *slog.Logger
+	maxHeld int // bounds the records that wait for the rest of their transaction
 
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
 }
@@ -58,7 +57,7 @@ func NewView(opts ViewOptions, log *slog.Logger) *View {
 	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
 	follow := ProcessorOptions{Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka,
 		MaxBatch: viewBatch, TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown}
-	v.follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.begun, v.log)
+	v.Follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.begun, v.log)
 	return v
 }
 
@@ -110,18 +109,12 @@ const (
 	viewShutdown = 5 * time.Second
 )
 
-// Run follows the topic until ctx ends; it retries after every error.
-func (v *View) Run(ctx context.Context) error { return v.follower.Run(ctx) }
-
-// Status returns the status of each partition. The error says why there are none.
-func (v *View) Status() ([]PartitionStatus, error) { return v.follower.Status() }
-
 // Partitions returns the partition count, or a ViewNotReadyError.
 func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
 		return int32(len(*ps)), nil
 	}
-	err := v.follower.Err()
+	err := v.Err()
 	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(),
 		Action: actionOf(err)}
 }

@@ -127,8 +127,7 @@ func (p *viewPartition) Leave() {
 
 // logWentBack reports whether an unclean election truncated the log, perhaps below the store; it may have regrown.
 func logWentBack(err error) bool {
-	var loss *kgo.ErrDataLoss
-	return errors.As(err, &loss) || errors.Is(err, kerr.OffsetOutOfRange)
+	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
 // PartitionsOf is an optional method of a Copy: it returns the partition count that the topic has or will have,

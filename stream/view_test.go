@@ -45,7 +45,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 // A transaction too large to be held is applied as it arrives, and nobody reads it before it is complete.
 func TestViewOfAGiantTransaction(t *testing.T) {
 	t.Parallel()
-	c, v := viewOfOne(t, func(v *View) { v.follower.opts.MaxBatch, v.maxHeld = 50, 100 })
+	c, v := viewOfOne(t, func(v *View) { v.Follower.opts.MaxBatch, v.maxHeld = 50, 100 })
 	c.Transact("t", testkit.Commit(),
 		append(testkit.Records(testkit.Table, 0, 0, 201), testkit.Record(testkit.Table, 0, "end", "2"))...)
 	for whole := false; !whole; {

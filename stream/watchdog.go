@@ -3,12 +3,10 @@ package stream
 import (
 	"context"
 	"fmt"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"time"
 
-	"kudos/stream/kafka"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // This file watches a session's partitions: where their logs end (a paused client does not report it), and stalls.
@@ -45,7 +43,8 @@ func (s *session) look(p *Partition) {
 	}
 }
 
-// askForEnds requests the ends of all logs, with one request per broker. If a broker does not answer, its ends stay.
+// askForEnds requests the last stable offsets of all partitions, with one request per broker (and the metadata, which
+// the client may have). If a broker does not answer, its ends stay.
 func (s *session) askForEnds() {
 	if len(s.partitions()) == 0 {
 		return
@@ -56,9 +55,10 @@ func (s *session) askForEnds() {
 	for n, p := range s.partitions() {
 		before[n] = p.queue.end()
 	}
-	for n, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.partitions()))...) {
-		if p := s.partitions()[n]; p != nil {
-			p.queue.endsAt(end, before[n])
+	listed, _ := kadm.NewClient(s.cl).ListCommittedOffsets(ctx, s.topic) // after an error those of the others
+	for n, end := range listed[s.topic] {
+		if p := s.partitions()[n]; p != nil && end.Err == nil {
+			p.queue.endsAt(end.Offset, before[n])
 		}
 	}
 }

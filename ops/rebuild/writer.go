@@ -165,9 +165,9 @@ func (w *writer) commit(ctx context.Context) error {
 	}
 	topicID := w.b.topics.ByName[schema.TopicLikes].ID
 	likes := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: topicID, Partition: w.partition}
-	id, member := schema.FoldTransactionalIDs(w.partition)[0], kafka.NoMember(schema.GroupFold)
+	id := schema.FoldTransactionalIDs(w.partition)[0]
 	next := kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
-	if err := kafka.AddOffset(ctx, w.cl, id, member, likes, next); err != nil {
+	if err := kafka.AddOffset(ctx, w.cl, id, schema.GroupFold, likes, next); err != nil {
 		return fmt.Errorf("committing the offset of partition %d: %w", w.partition, err)
 	}
 	if err := kafka.CommitTransaction(ctx, w.cl, schema.TopicState, w.partition); err != nil {

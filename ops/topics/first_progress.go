@@ -98,10 +98,9 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 		return err
 	}
 	if ok && committed != start {
-		id, member := schema.FoldTransactionalIDs(f.partition)[0], kafka.NoMember(schema.GroupFold)
+		id, next := schema.FoldTransactionalIDs(f.partition)[0], kafka.Position{Offset: start, Epoch: -1}
 		source := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
-		// Kafka accepts this from a non-member even while the group has members.
-		if err := kafka.AddOffset(ctx, cl, id, member, source, kafka.Position{Offset: start, Epoch: -1}); err != nil {
+		if err := kafka.AddOffset(ctx, cl, id, schema.GroupFold, source, next); err != nil {
 			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}
 	}

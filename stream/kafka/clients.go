@@ -34,22 +34,12 @@ type TxnClient interface {
 
 var _ Clients = Options{}
 
-// Connect returns a client with these options.
-func (o Options) Connect(log *slog.Logger) (Client, error) {
-	cl, err := o.NewClient(log)
-	if err != nil {
-		return nil, err
-	}
-	return cl, nil
-}
+// Connect returns a client with these options. After an error it is not to be used, though not nil.
+func (o Options) Connect(log *slog.Logger) (Client, error) { return o.NewClient(log) }
 
-// ConnectTxn returns a client for the transactions of one transactional id.
+// ConnectTxn returns a client for the transactions of one transactional id. After an error it is as of Connect.
 func (o Options) ConnectTxn(log *slog.Logger, id string, opts *TxnOptions) (TxnClient, error) {
-	cl, err := o.newTxnClient(log, id, opts)
-	if err != nil {
-		return nil, err
-	}
-	return cl, nil
+	return o.newTxnClient(log, id, opts)
 }
 
 func (o Options) newTxnClient(

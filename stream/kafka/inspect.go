@@ -112,42 +112,42 @@ func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int3
 
 const earliestOffset, latestOffset = -2, -1 // timestamps by which ListOffsets returns the first offset and the end
 
-// listOffsetsRequest asks for offsets as read_committed consumers see them: the end is the last stable offset.
-func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListOffsetsRequest {
+const listPatience = 30 * time.Second // longer than a new leader takes to know its end
+
+// listOffset returns an offset as read_committed consumers see it: the end is the last stable offset. It asks for one
+// partition only: a request for the whole topic fails when any of its brokers is unavailable. It retries while there is
+// no leader, or the leader does not know its end yet; the client itself does not.
+func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	req.IsolationLevel = 1 // read_committed
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = topic
-	for _, p := range partitions {
-		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp = p, at
-		rt.Partitions = append(rt.Partitions, rp)
-	}
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = partition, at
+	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	return req
-}
-
-const listPatience = 30 * time.Second // longer than a new leader takes to know its end
-
-// listOffset asks for one partition only: a request for the whole topic fails when any of its brokers is unavailable.
-// It retries while there is no leader, or the leader does not know its end yet; the client itself does not.
-func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	for {
-		offset, err := listed(listOffsetsRequest(topic, at, partition).RequestWith(ctx, cl))
-		if errors.Is(err, kerr.OffsetNotAvailable) || errors.Is(err, kerr.LeaderNotAvailable) {
-			select {
-			case <-time.After(fetchRetryMin):
-				continue
-			case <-ctx.Done():
-			}
-		}
-		if err != nil {
+		offset, err := listed(req.RequestWith(ctx, cl))
+		switch {
+		case err == nil:
+			return offset, nil
+		case !errors.Is(err, kerr.OffsetNotAvailable) && !errors.Is(err, kerr.LeaderNotAvailable),
+			!Sleep(ctx, fetchRetryMin):
 			return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
 		}
-		return offset, nil
+	}
+}
+
+// Sleep waits for d, and reports whether it did: ctx may end first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -210,11 +210,7 @@ func CommittedOffset(
 		switch {
 		case errors.Is(err, kerr.GroupIDNotFound):
 			return 0, false, nil
-		case kerr.IsRetriable(err) && ctx.Err() == nil:
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
+		case kerr.IsRetriable(err) && Sleep(ctx, 20*time.Millisecond):
 			continue
 		case err != nil:
 			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic,
@@ -261,23 +257,4 @@ func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 	return &SetupError{Err: errors.New("the cluster's transaction.version is below 2"),
 		Action: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache " +
 			"Kafka 4.0 or later)"}
-}
-
-// LastStableOffsets sends one request per broker, and leaves out partitions whose broker does not answer.
-func LastStableOffsets(ctx context.Context, cl *kgo.Client, topic string, partitions ...int32) map[int32]int64 {
-	ends := map[int32]int64{}
-	for _, shard := range cl.RequestSharded(ctx, listOffsetsRequest(topic, latestOffset, partitions...)) {
-		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
-		if shard.Err != nil || !ok {
-			continue
-		}
-		for _, t := range resp.Topics {
-			for _, p := range t.Partitions {
-				if p.ErrorCode == 0 {
-					ends[p.Partition] = p.Offset
-				}
-			}
-		}
-	}
-	return ends
 }

@@ -58,11 +58,8 @@ func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
 			return LogChunk{}, fmt.Errorf("reading %s/%d at offset %d: %w", r.topic, r.partition, offset, last)
 		}
 		r.leader = -1
-		select {
-		case <-ctx.Done():
-		case <-time.After(r.backoff):
-			r.backoff = min(2*r.backoff, fetchRetryMax)
-		}
+		Sleep(ctx, r.backoff)
+		r.backoff = min(2*r.backoff, fetchRetryMax)
 	}
 }
 

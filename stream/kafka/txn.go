@@ -22,9 +22,6 @@ type Member struct {
 	Generation int32
 }
 
-// NoMember is for commits to a group by a client that is not in it.
-func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
-
 // Txn runs the transactions of one partition: records and the consumer offset are committed atomically. A partition has
 // transactional ids of its own, so that initializing them fences the previous owner and aborts its open transaction.
 //
@@ -241,8 +238,7 @@ func (x *Transaction) commit(next Position) error {
 	if err := x.cl.check(x.ctx, x.t.outputs); err != nil {
 		return err
 	}
-	// Without a membership: the partition outlives generations, and the transactional id fences.
-	if err := AddOffset(x.ctx, x.cl, x.cl.id, NoMember(x.t.opts.Group), x.t.opts.Source, next); err != nil {
+	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Group, x.t.opts.Source, next); err != nil {
 		return fmt.Errorf("committing the offset in a transaction of %s: %w", x.cl.id, asFenced(err))
 	}
 	if err := CommitTransaction(x.ctx, x.cl, x.any.Topic, x.any.Partition); err != nil {
@@ -303,25 +299,23 @@ func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partitio
 		if leader, _, err := cl.PartitionLeader(topic, partition); leader >= 0 || err != nil {
 			return cl.EndTransaction(ctx, kgo.TryCommit)
 		}
-		select {
-		case <-ctx.Done():
+		if !Sleep(ctx, time.Millisecond) {
 			return fmt.Errorf("the client has no metadata of %s/%d: %w", topic, partition, ctx.Err())
-		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
 // AddOffset adds the group's position to the open transaction of id. It is a raw request, since the client only commits
-// for its own group. Under transaction.version 2 this adds the group to the transaction too. member may be NoMember.
-func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
+// for its own group. Under transaction.version 2 this adds the group to the transaction too. It names no member: the
+// partition outlives generations, and the transactional id fences. Kafka accepts that while the group has members.
+func AddOffset(ctx context.Context, cl TxnClient, id, group string, source LogPartition, next Position) error {
 	producerID, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
 		return err
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.Group = id, member.Group
+	req.TransactionalID, req.Group = id, group
 	req.ProducerID, req.ProducerEpoch = producerID, epoch
-	req.MemberID, req.Generation = member.ID, member.Generation
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
 	rt.Topic, rt.TopicID = source.Topic, source.TopicID
 	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
@@ -332,13 +326,9 @@ func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, sour
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		err := txnOffsetAnswer(req.RequestWith(ctx, cl))
 		// The previous transaction may be completing (which kerr does not call retriable), or the coordinator moving.
-		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {
+		retry := kerr.IsRetriable(err) || errors.Is(err, kerr.ConcurrentTransactions)
+		if !retry || !Sleep(ctx, backoff) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(backoff):
 		}
 	}
 }

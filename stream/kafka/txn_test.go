@@ -120,7 +120,7 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(1, "before", "before")
 	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset,
 		"the takeover aborts the open transaction")
-	err = AddOffset(testkit.Context(t), zombie.cls[0], txnID, m, zombie.opts.Source, Position{Offset: 9})
+	err = AddOffset(testkit.Context(t), zombie.cls[0], txnID, testGroup, zombie.opts.Source, Position{Offset: 9})
 	require.ErrorIs(t, asFenced(err), ErrFenced)
 	require.Error(t, zombie.cls[0].EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("after"), Position{Offset: 2}))

@@ -103,8 +103,7 @@ func (s *Store) lockDir() (err error) {
 // unusable distinguishes damaged files from a system error (permissions, too many open files, a full disk), which
 // deleting them would not fix. Pebble marks only some damage as corruption, and not in the way that errors.Is sees.
 func unusable(err error) bool {
-	var refused syscall.Errno
-	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &refused)
+	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, new(syscall.Errno))
 }
 
 func (s *Store) load() error {

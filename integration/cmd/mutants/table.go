@@ -99,7 +99,7 @@ var mutants = []mutant{
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
 
 	{3, "the consumer offset is in the transaction", one(txnGo,
-		"	if err := AddOffset(x.ctx, x.cl, x.cl.id, NoMember(x.t.opts.Group), x.t.opts.Source, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
+		"	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Group, x.t.opts.Source, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
 	{3, "progress is in the transaction", one(batchGo,
 		"		out.progress.NextOffset, out.progress.LeaderEpoch = out.next.Offset, out.next.Epoch\n", ""), simulation},
 	{3, "updates are in the transaction", one(batchGo,
@@ -246,7 +246,7 @@ var mutants = []mutant{
 	{7, "nothing is consumed while parked", one(queueGo, "	case !q.mu.wanted || q.mu.err != nil:\n		paused = true\n", ""), test("stream", "TestFlow")},
 
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
-	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "return h & 0x7fffffff", "return -h"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
+	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "murmur2(key) & 0x7fffffff", "-murmur2(key)"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
 	{8, "the stored partition count decides", one(foldWorkerGo, "w.progress, w.layout = progress, progress.Layout()", "w.progress, w.layout = progress, schema.Layout{Partitions: 1}"), simulation},
 	{8, "an event in the wrong partition is forwarded", one(classifyGo, "	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {", "	if owner := layout.PartitionOf(e.PostID, e.UserID); false {"), simulation},
 	{8, "forwarded with its resolved time", one(classifyGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
