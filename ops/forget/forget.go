@@ -252,7 +252,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 				continue
 			}
 			e := withdrawal(key, k.timeMs, time.Now().UnixMilli())
-			sender.Send(&e, func(at bulk.Place, err error) error {
+			sender.Send(&e, func(rec *kgo.Record, err error) error {
 				if err != nil {
 					return fmt.Errorf("withdrawing the reaction of user %d to post %d: not acknowledged by Kafka: %w",
 						key.user, key.post, err)
@@ -260,7 +260,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 				mu.Lock()
 				defer mu.Unlock()
 				r.Withdrawn.add(k.reaction)
-				p.want = max(p.want, at.Offset+1)
+				p.want = max(p.want, rec.Offset+1)
 				phase.Add(1)
 				return nil
 			})

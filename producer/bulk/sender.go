@@ -40,15 +40,9 @@ type Sender struct {
 	answers sync.WaitGroup
 }
 
-// Place is an event's position in likes.
-type Place struct {
-	Partition int32
-	Offset    int64
-}
-
-// Answer is called once for each event, from any goroutine: with its place, or with why it may not be there. The first
-// failure that it returns is the reason why nothing more is sent.
-type Answer func(at Place, err error) (failure error)
+// Answer is called once for each event, from any goroutine: with its record, which has its position in likes, or with
+// why it may not be there. The first failure that it returns is the reason why nothing more is sent.
+type Answer func(rec *kgo.Record, err error) (failure error)
 
 // Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes it.
 func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
@@ -98,11 +92,9 @@ func (s *Sender) Send(e *schema.Event, answer Answer) {
 	s.answers.Add(1)
 	s.client.Produce(s.records, record, func(rec *kgo.Record, err error) {
 		defer s.answers.Done()
-		if err == nil {
-			_ = answer(Place{rec.Partition, rec.Offset}, nil)
-			return
+		if failure := answer(rec, err); err != nil {
+			s.fail(failure) // only the first one counts
 		}
-		s.fail(answer(Place{}, err)) // only the first one counts
 	})
 }
 
