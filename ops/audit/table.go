@@ -35,24 +35,21 @@ const tableCacheBytes, tableBufferBytes = 8 << 20, 16 << 20 // a copy's block ca
 // NewTable creates an empty copy in a directory below dir. Close removes it.
 func NewTable(dir string, partition int32, log *slog.Logger) (_ *Table, err error) {
 	t := &Table{partition: partition}
-	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
+	if t.dir, err = os.MkdirTemp(dir, "kudos-state-"); err != nil {
 		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
 	t.Store = t.stores.New(schema.TopicState, partition)
-	if err := t.Store.Open(); err != nil {
-		t.Store = nil
+	if err := t.Open(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
 // Close removes the copy.
-func (t *Table) Close() (err error) {
-	if t.Store != nil {
-		err = t.Store.Close()
-	}
+func (t *Table) Close() error {
+	err := t.Store.Close()
 	t.stores.Close()
 	return errors.Join(err, os.RemoveAll(t.dir))
 }

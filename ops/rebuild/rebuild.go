@@ -106,28 +106,23 @@ type rebuild struct {
 }
 
 // Run runs a rebuild. The options must be valid. It may be stopped by ctx at any point, and run again.
-func Run(ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
+func Run(ctx context.Context, o Options, cluster kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
 ) (*Result, error) {
-	b := &rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log, began: time.Now()}
-	if err := b.connect(ctx); err != nil {
+	b := &rebuild{opts: o, kafka: cluster, mysql: mysql, person: person, log: log, began: time.Now()}
+	cl, err := cluster.NewClient(log)
+	if err != nil {
 		return nil, err
 	}
-	defer b.cl.Close()
-	return &b.result, b.run(ctx)
-}
-
-func (b *rebuild) connect(ctx context.Context) (err error) {
-	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
-		return err
-	}
-	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
-	if err == nil {
-		err = b.findLayout(ctx)
-	}
+	defer cl.Close()
+	b.cl = cl
+	b.topics, err = kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
-		b.cl.Close()
+		return nil, err
 	}
-	return err
+	if err := b.findLayout(ctx); err != nil {
+		return nil, err
+	}
+	return &b.result, b.run(ctx)
 }
 
 func (b *rebuild) run(ctx context.Context) (err error) {
