@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -68,19 +67,16 @@ func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log
 	return s, nil
 }
 
-func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
+func (s *Sender) checkTopic(ctx context.Context, cluster kafka.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	topics, err := kadm.NewClient(s.client).ListTopics(ctx, schema.TopicLikes)
-	if err == nil {
-		err = topics[schema.TopicLikes].Err
-	}
+	_, err := kafka.LookUpTopics(ctx, s.client, schema.TopicLikes)
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
-			schema.TopicLikes, kafka.Brokers)
+			schema.TopicLikes, cluster.Brokers)
 	case err != nil:
-		return fmt.Errorf("asking Kafka at %v for topic %q: %w", kafka.Brokers, schema.TopicLikes, err)
+		return fmt.Errorf("asking Kafka at %v for topic %q: %w", cluster.Brokers, schema.TopicLikes, err)
 	}
 	return nil
 }
