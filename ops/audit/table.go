@@ -133,7 +133,7 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		if err := turn(id); err != nil {
 			return false, err
 		}
-		now.Counted = now.Counted.Plus(One(p.Reaction))
+		now.Counted = now.Counted.Plus(p.Reaction.Counts())
 		if pair != nil && p.Reaction != schema.NoReaction {
 			err = pair(id, &p)
 		}
@@ -143,17 +143,6 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		return err
 	}
 	return turn(0)
-}
-
-// One is the counts of a single pair with this reaction.
-func One(r schema.Reaction) schema.Counts {
-	switch r {
-	case schema.Liked:
-		return schema.Counts{Likes: 1}
-	case schema.Disliked:
-		return schema.Counts{Dislikes: 1}
-	}
-	return schema.Counts{}
 }
 
 // Cells are counts of pairs by the minute and region in which they count.
@@ -166,7 +155,7 @@ type minuteRegion struct {
 
 // Add adds one pair.
 func (c Cells) Add(p *schema.Pair) {
-	if one := One(p.Reaction); one != (schema.Counts{}) {
+	if one := p.Reaction.Counts(); one != (schema.Counts{}) {
 		at := minuteRegion{schema.MinuteOf(p.SinceMs), p.Region}
 		c[at] = c[at].Plus(one)
 	}
@@ -234,7 +223,7 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 	err := table.EachPost(
 		func(post uint64, pair *schema.Pair) error {
 			suffix = appendCell(suffix[:0], c.cellOf(p.id, schema.MinuteOf(pair.SinceMs), pair.Region))
-			return page.add(streamHour, suffix, p.id, One(pair.Reaction))
+			return page.add(streamHour, suffix, p.id, pair.Reaction.Counts())
 		},
 		func(post Post) error {
 			c.checkPost(p, post)
@@ -255,7 +244,7 @@ func (c *Comparison) checkPost(p *part, post Post) {
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
 	if post.Stored != post.Counted {
-		row := StateRow{post.ID, p.id, CountsReport(post.Stored), CountsReport(post.Counted)}
+		row := StateRow{post.ID, p.id, post.Stored, post.Counted}
 		c.Report.State.found(row, c.opts.Limit)
 	}
 }
