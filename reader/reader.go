@@ -92,7 +92,7 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
 	}.Handler(hub))
 	if o.Dashboard {
-		page := dashboard.Handler(dashboard.Settings{ProducerURL: o.ProducerURL})
+		page := dashboard.Handler(o.ProducerURL)
 		mux.Handle("/{$}", page)
 		mux.Handle("/assets/", page)
 		mux.Handle("/dashboard.json", page)
