@@ -186,7 +186,7 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 		if sub == nil {
 			continue
 		}
-		post := wire.NewPostLikes(c.PostID, c.Counts, asOf)
+		post := wire.PostLikes{PostID: c.PostID, Counts: c.Counts, AsOf: asOf}
 		if owners, err := h.likes.PartitionsOf(c.PostID); err == nil && len(owners) > 1 {
 			w.setLocked(sub, sharedCounts(post, h.likes))
 		} else {
@@ -233,7 +233,7 @@ func sharedCounts(p wire.PostLikes, likes Likes) value {
 		if err != nil {
 			return nil, fmt.Errorf("counts of post %d: %w", p.PostID, err)
 		}
-		p.Likes, p.Dislikes = sum[0].Likes, sum[0].Dislikes
+		p.Counts = sum[0]
 		return counts(p)()
 	}
 }
