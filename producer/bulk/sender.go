@@ -44,41 +44,36 @@ type Sender struct {
 type Answer func(rec *kgo.Record, err error) (failure error)
 
 // Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes it.
-func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
-	client, err := kafka.NewClient(log,
+func Connect(ctx context.Context, cluster kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
+	client, err := cluster.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RequiredAcks(kgo.AllISRAcks()),                   // never lose an acknowledged event
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Kafka's default: murmur2 of the key
 		kgo.MaxBufferedRecords(maxBuffered),                  // Produce blocks beyond this: bounds memory
 		kgo.ProducerBatchMaxBytes(maxBatchBytes),             // or the broker rejects the batch
 		kgo.ProducerLinger(5*time.Millisecond),               // fills batches; nobody waits for one event
-		kgo.RecordDeliveryTimeout(kafka.RequestTimeout),      // do not wait forever for an unavailable broker
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout),    // do not wait forever for an unavailable broker
 		kgo.AllowIdempotentProduceCancellation(),             // even if the broker took a batch and never answered
 	)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{client: client, layout: layout, timeout: kafka.RequestTimeout}
+	s := &Sender{client: client, layout: layout, timeout: cluster.RequestTimeout}
 	s.records, s.fail = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := s.checkTopic(ctx, kafka); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *Sender) checkTopic(ctx context.Context, cluster kafka.Options) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	looking, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := kafka.LookUpTopics(ctx, s.client, schema.TopicLikes)
+	_, err = kafka.LookUpTopics(looking, client, schema.TopicLikes)
 	switch {
+	case err == nil:
+		return s, nil
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
+		err = fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
 			schema.TopicLikes, cluster.Brokers)
-	case err != nil:
-		return fmt.Errorf("asking Kafka at %v for topic %q: %w", cluster.Brokers, schema.TopicLikes, err)
+	default:
+		err = fmt.Errorf("asking Kafka at %v for topic %q: %w", cluster.Brokers, schema.TopicLikes, err)
 	}
-	return nil
+	s.Close()
+	return nil, err
 }
 
 // Send enqueues an event. It blocks while too many are not acknowledged.
