@@ -22,6 +22,7 @@ import (
 	"kudos/integration/testrun"
 	"kudos/ops/forget"
 	"kudos/ranker"
+	"kudos/schema"
 	"kudos/sql"
 )
 
@@ -296,7 +297,7 @@ func TestForgetOnTheWholeSystem(t *testing.T) {
 	var r forget.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
 	require.Equal(t, []string{"42", "44"}, r.IDs)
-	require.Equal(t, forget.Reactions{Likes: 1, Dislikes: 2}, r.Withdrawn)
+	require.Equal(t, schema.Counts{Likes: 1, Dislikes: 2}, r.Withdrawn)
 	require.True(t, r.Complete)
 	waitCounts("43:1,0")
 }

@@ -10,6 +10,7 @@ import (
 
 	"kudos/config"
 	"kudos/ops/forget"
+	"kudos/schema"
 )
 
 const forgetLong = `
@@ -95,8 +96,8 @@ func forgottenText(r *forget.Report) string {
 	return text.String()
 }
 
-func reactions(r forget.Reactions) string {
-	return plural(r.Likes, "like") + " and " + plural(r.Dislikes, "dislike")
+func reactions(c schema.Counts) string {
+	return plural(c.Likes, "like") + " and " + plural(c.Dislikes, "dislike")
 }
 
 func plural(n int64, one string) string {

@@ -79,7 +79,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	a := stack.NewAuthority(t)
 	first := a.IssueForTest(t, "first")
 	c.install(t, first.Cert, first.Key)
-	stop := run(t, s, Work{})
+	stop := run(t, s)
 	require.Equal(t, "first", holder(t, s.Addr()))
 	waitShown := func(name string) {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	s := newTLSServer(t, slog.New(slog.DiscardHandler))
 	own := stack.NewAuthority(t).IssueForTest(t, "reader")
 	s.certificate.install(t, own.Cert, own.Key)
-	stop := run(t, s, Work{})
+	stop := run(t, s)
 	old := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	_, err := tls.Dial("tcp", s.Addr(), old)
 	require.ErrorContains(t, err, "protocol version")
@@ -131,7 +131,7 @@ func TestCertificateThatCannotBeLoaded(t *testing.T) {
 		s.certificate = c
 		ln, err := s.Listen(t.Context())
 		require.NoError(t, err)
-		err = s.Serve(t.Context(), ln, Work{})
+		err = s.Serve(t.Context(), ln)
 		require.ErrorIs(t, ln.Close(), net.ErrClosed)
 		return err
 	}

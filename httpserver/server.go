@@ -30,6 +30,17 @@ type Config struct {
 
 	HTTP            *http.Server  // the handler and the limits of requests
 	ShutdownTimeout time.Duration // of the requests in flight after Serve's context has ended
+	Work
+}
+
+// Work is what a role does besides serving requests. Every field is optional.
+type Work struct {
+	Open func() error // called before the first request
+	// Run are run while the server serves, each until its context ends. If one returns an error, the server stops.
+	Run []func(context.Context) error
+	// Outlive are run like Run, but their context ends only after the last request, which may need them.
+	Outlive []func(context.Context) error
+	Close   func(context.Context) error // called after the last request, within the rest of ShutdownTimeout
 }
 
 // Server serves HTTP on one listener, once.
@@ -66,6 +77,15 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return ln, nil
 }
 
+// Run listens on the configured address and serves; see Serve.
+func (s *Server) Run(ctx context.Context) error {
+	ln, err := s.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, ln)
+}
+
 // Listening returns a channel that is closed once the server serves requests and Addr is set.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
@@ -87,18 +107,10 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// Work is what a role does besides serving requests. Every field is optional.
-type Work struct {
-	Open func() error // called before the first request
-	// Run are run while the server serves, each until its context ends. If one returns an error, the server stops.
-	Run   []func(context.Context) error
-	Close func(context.Context) error // called after the last request, within the rest of ShutdownTimeout
-}
-
 // Serve serves on ln, which it closes, until ctx ends or something fails for good. Then it stops accepting, waits at
-// most ShutdownTimeout for the requests in flight, and leaves nothing running.
-func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
-	serve, err := s.open(work)
+// most ShutdownTimeout for the requests in flight, and leaves nothing running. Call Serve or Run, once.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	serve, err := s.open()
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -107,7 +119,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 	s.log.Info("listening", "event", "listening", "server", s.config.Name, "addr", s.addr) // read by package bench
 
 	g, running := errgroup.WithContext(ctx)
-	for _, run := range work.Run {
+	outliving, end := context.WithCancel(context.WithoutCancel(ctx))
+	for _, run := range s.config.Outlive {
+		g.Go(func() error { return run(outliving) })
+	}
+	for _, run := range s.config.Run {
 		g.Go(func() error { return run(running) })
 	}
 	if s.certificate != nil {
@@ -119,11 +135,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 		}
 		return nil
 	})
-	g.Go(func() error { <-running.Done(); return s.shutdown(ctx, work) })
+	g.Go(func() error { <-running.Done(); defer end(); return s.shutdown(ctx) })
 	return g.Wait()
 }
 
-func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
+func (s *Server) open() (serve func(net.Listener) error, err error) {
 	if s.begun.Swap(true) {
 		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
 	}
@@ -138,14 +154,14 @@ func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
 		}
 		serve = func(ln net.Listener) error { return s.HTTP.ServeTLS(ln, "", "") }
 	}
-	if work.Open != nil {
-		err = work.Open()
+	if s.config.Open != nil {
+		err = s.config.Open()
 	}
 	return serve, err
 }
 
 // shutdown uses its own deadline, since ctx has ended.
-func (s *Server) shutdown(ctx context.Context, work Work) error {
+func (s *Server) shutdown(ctx context.Context) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
 	defer cancel()
@@ -154,8 +170,8 @@ func (s *Server) shutdown(ctx context.Context, work Work) error {
 		err = fmt.Errorf("%s: requests were interrupted after %s: %w", s.config.Name, s.config.ShutdownTimeout,
 			errors.Join(err, s.HTTP.Close()))
 	}
-	if work.Close != nil {
-		err = errors.Join(err, work.Close(ctx))
+	if s.config.Close != nil {
+		err = errors.Join(err, s.config.Close(ctx))
 	}
 	return err
 }

@@ -22,14 +22,14 @@ func newServer() *Server {
 }
 
 // run serves until stop is called, which returns the error of Serve.
-func run(t *testing.T, s *Server, work Work) (stop func() error) {
+func run(t *testing.T, s *Server) (stop func() error) {
 	t.Helper()
 	ln, err := s.Listen(t.Context())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, ln, work) }()
+	go func() { ended <- s.Serve(ctx, ln) }()
 	<-s.Listening()
 	require.Equal(t, ln.Addr().String(), s.Addr())
 	return func() error { cancel(); return <-ended }
@@ -46,13 +46,15 @@ func TestServerFails(t *testing.T) {
 	}
 	s := newServer()
 	require.NoError(t, s.Ready())
-	require.ErrorIs(t, s.Serve(t.Context(), listen(s), Work{Run: []func(context.Context) error{fail}}), broken)
+	s.config.Run = []func(context.Context) error{fail}
+	require.ErrorIs(t, s.Serve(t.Context(), listen(s)), broken)
 	require.EqualError(t, s.Ready(), "reader: shutting down")
-	require.EqualError(t, s.Serve(t.Context(), listen(s), Work{}), "reader: Run was called twice")
+	require.EqualError(t, s.Serve(t.Context(), listen(s)), "reader: Run was called twice")
 
 	s = newServer()
+	s.config.Open = func() error { return broken }
 	ln := listen(s)
-	require.ErrorIs(t, s.Serve(t.Context(), ln, Work{Open: func() error { return broken }}), broken)
+	require.ErrorIs(t, s.Serve(t.Context(), ln), broken)
 	require.Empty(t, s.Addr())
 	require.ErrorIs(t, ln.Close(), net.ErrClosed)
 
@@ -63,5 +65,5 @@ func TestServerFails(t *testing.T) {
 	_, err := taken.Listen(t.Context())
 	require.ErrorContains(t, err, "reader: listening on "+addr+" (set reader.http_addr to a free host:port): ")
 	require.NoError(t, ln.Close())
-	require.ErrorContains(t, s.Serve(t.Context(), ln, Work{}), "reader: serving on "+addr+": ")
+	require.ErrorContains(t, s.Serve(t.Context(), ln), "reader: serving on "+addr+": ")
 }

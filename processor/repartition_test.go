@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
-	"kudos/ops/audit"
 	"kudos/ops/repartition"
 	"kudos/processor"
 	"kudos/processor/fold"
@@ -76,7 +75,7 @@ func (s *repartitioned) record(e schema.Event) *kgo.Record {
 func (s *repartitioned) wanted() map[uint64]schema.Counts {
 	counts := map[uint64]schema.Counts{}
 	for key, e := range s.want {
-		add(counts, key.PostID, audit.One(e.Action.Reaction()))
+		add(counts, key.PostID, e.Action.Reaction().Counts())
 	}
 	return counts
 }
@@ -127,7 +126,7 @@ func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 			require.Equal(s.t, s.want[key].Action.Reaction(), pair.Reaction, "%v", key)
 			require.Equal(s.t, s.want[key].TimeMs, pair.TimeMs, "%v", key)
 			seen[key] = true
-			add(counts, key.PostID, audit.One(pair.Reaction))
+			add(counts, key.PostID, pair.Reaction.Counts())
 		}
 		for post, c := range table.counts {
 			require.Contains(s.t, layout.PartitionsOf(post), p, "counts of post %d", post)

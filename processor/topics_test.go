@@ -272,7 +272,7 @@ func TestOldClusterIsRejected(t *testing.T) {
 func (s *system) addFirstProgress(partition int32) error {
 	have, err := kafka.LookUpTopics(s.t.Context(), s.Client, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)
-	return topics.AddFirstProgress(s.t.Context(), s.Options, have, partition, schema.Progress{
+	return topics.AddFirstProgress(s.t.Context(), s.Options, s.Client, have, partition, schema.Progress{
 		Partitions: fourPartitions.Partitions, Layouts: 1, Migrating: true}, s.log)
 }
 

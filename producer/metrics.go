@@ -45,7 +45,7 @@ func newMetrics() *metrics {
 			"above the rate limit (user_rate).", "kind"),
 		regionMalformed: counter("region_malformed_total", "Accepted events whose region was malformed and became ZZ."),
 	}
-	for _, reason := range rejectReasons() {
+	for _, reason := range rejectReasons {
 		m.rejected.WithLabelValues(reason)
 	}
 	for _, kind := range []string{refusedUnauthenticated, refusedForbidden, refusedAddressRate, refusedUserRate} {
@@ -55,12 +55,10 @@ func newMetrics() *metrics {
 }
 
 // rejectReasons are the reasons to reject an event before it is sent to Kafka.
-func rejectReasons() []string {
-	return []string{
-		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
-		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
-		reasonForbidden, reasonRateLimited,
-	}
+var rejectReasons = []string{
+	string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
+	string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
+	reasonForbidden, reasonRateLimited,
 }
 
 func (m *metrics) register(reg prometheus.Registerer, buffered, keysRead func() float64) error {

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -97,6 +96,9 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 			WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
 		},
 		ShutdownTimeout: o.ShutdownTimeout,
+		Work: httpserver.Work{
+			Open: p.open, Run: []func(context.Context) error{p.watchKafka, p.keys.run}, Close: p.close,
+		},
 	}, log)
 	if err := p.metrics.register(reg, p.bufferedRecords, p.keys.readTimestamp); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)
@@ -113,23 +115,6 @@ func (p *Producer) Ready() error {
 		return err
 	}
 	return p.kafkaReady()
-}
-
-// Run listens on HTTPAddr and serves.
-func (p *Producer) Run(ctx context.Context) error {
-	ln, err := p.Listen(ctx)
-	if err != nil {
-		return err
-	}
-	return p.Serve(ctx, ln)
-}
-
-// Serve serves on ln until ctx ends or serving fails. Then it stops accepting, waits at most ShutdownTimeout for the
-// requests in flight and for the client to deliver its buffer, and leaves nothing running. Call Serve or Run, once.
-func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
-	return p.Server.Serve(ctx, ln, httpserver.Work{
-		Open: p.open, Run: []func(context.Context) error{p.watchKafka, p.keys.run}, Close: p.close,
-	})
 }
 
 // open creates the client, which connects on first use.

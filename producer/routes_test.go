@@ -60,7 +60,7 @@ func TestDocumentNamesTheReasons(t *testing.T) {
 	for _, reason := range line.Properties["reason"].Value.Enum {
 		documented = append(documented, reason.(string))
 	}
-	require.ElementsMatch(t, append(rejectReasons(), reasonNotAcknowledged), documented)
+	require.ElementsMatch(t, append(rejectReasons, reasonNotAcknowledged), documented)
 }
 
 // A page of another origin, such as a reader's dashboard, may send likes from a browser if listed; by default none may.

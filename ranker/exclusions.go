@@ -138,13 +138,9 @@ func Exclude(
 		}
 	}
 	results := cl.ProduceSync(ctx, records...)
-	taken := map[*kgo.Record]bool{} // results are in order of completion
-	for _, r := range results {
-		taken[r.Record] = r.Err == nil
-	}
-	for i, r := range records {
-		if taken[r] {
-			done = append(done, posts[i])
+	for _, r := range results { // those of one partition are in its order
+		if r.Err == nil {
+			done = append(done, posts[slices.Index(records, r.Record)])
 		}
 	}
 	if err := results.FirstErr(); err != nil {

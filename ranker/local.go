@@ -34,12 +34,7 @@ type local struct {
 // Open catches up the state and loads it into memory.
 func (w *local) Open(ctx context.Context) (kafka.Position, error) {
 	w.windows, w.totals, w.stale = window.NewPartition(w.config), newTotals(&w.table), nil
-	position, err := w.open(ctx, w.load)
-	if err != nil {
-		return position, err
-	}
-	w.arrived, w.sealDue = time.Now(), true
-	return position, w.pollExclusions(ctx)
+	return w.open(ctx, w.load, w.pollExclusions)
 }
 
 func (w *local) load() error {
@@ -106,6 +101,7 @@ func (w *local) load() error {
 			"its rankings are incomplete until complete_to",
 			"partition", w.partition, "window", p.Window, "counted_since", p.Since, "complete_to", p.Complete)
 	}
+	w.arrived, w.sealDue = time.Now(), true
 	return nil
 }
 

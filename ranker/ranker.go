@@ -158,23 +158,15 @@ func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 	}
 	adm := kadm.NewClient(cl)
 	topics := []string{schema.TopicTrendingLocal, schema.TopicTrendingLocalTable, schema.TopicTrendingTable}
-	deleted, err := adm.DeleteTopics(ctx, topics...)
-	if err != nil {
-		return fmt.Errorf("deleting the ranker's topics: %w", err)
-	}
-	for _, d := range deleted.Sorted() {
-		if d.Err != nil && !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
-			return fmt.Errorf("deleting topic %s: %w", d.Topic, d.Err)
+	for _, topic := range topics {
+		if _, err := adm.DeleteTopic(ctx, topic); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("deleting topic %s: %w", topic, err)
 		}
 	}
 	// If their offsets remained, the new tables would look rewound.
-	forgotten, err := adm.DeleteGroups(ctx, groups...)
-	if err != nil {
-		return fmt.Errorf("deleting the ranker's groups: %w", err)
-	}
-	for _, g := range forgotten.Sorted() {
-		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
-			return fmt.Errorf("deleting group %s: %w", g.Group, g.Err)
+	for _, group := range groups {
+		if _, err := adm.DeleteGroup(ctx, group); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("deleting group %s: %w", group, err)
 		}
 	}
 	for _, topic := range topics {

@@ -19,11 +19,11 @@ type Rankings struct {
 	// Progress is called with the number of offsets searched so far, and in total.
 	Progress func(read, all int64)
 
-	kafka     kafka.Options
-	cl        *kgo.Client
-	key       string
-	partition int32
-	next      int64 // where Follow resumes
+	cl         *kgo.Client
+	key        string
+	partition  int32
+	partitions int32 // of trending
+	next       int64 // where Follow resumes
 }
 
 // WrittenRanking is a record of trending.
@@ -48,8 +48,10 @@ func OpenRankings(
 		return nil, err
 	}
 	key := schema.RankingKey(region, window)
-	partition := schema.KeyPartition([]byte(key), info.Partitions)
-	return &Rankings{Progress: func(read, all int64) {}, kafka: kafka, cl: cl, key: key, partition: partition}, nil
+	return &Rankings{
+		Progress: func(read, all int64) {}, cl: cl, key: key,
+		partition: schema.KeyPartition([]byte(key), info.Partitions), partitions: info.Partitions,
+	}, nil
 }
 
 // Close closes the connections to Kafka.
@@ -146,11 +148,7 @@ func written(rec *kgo.Record) (*WrittenRanking, error) {
 
 // Any reports whether trending has a record of any region and window.
 func (r *Rankings) Any(ctx context.Context) (bool, error) {
-	info, err := lookUp(ctx, r.cl, r.kafka, schema.TopicTrending)
-	if err != nil {
-		return false, err
-	}
-	for p := range info.Partitions {
+	for p := range r.partitions {
 		start, end, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, p)
 		if err != nil || end > start {
 			return err == nil, err

@@ -72,8 +72,9 @@ func (t *table) Close() {
 // Leave closes the local store of the state table.
 func (t *table) Leave() { store.Leave(t.store) }
 
-// open catches up the state table, verifies its progress record, calls load to read the rows, and returns the position.
-func (t *table) open(ctx context.Context, load func() error) (kafka.Position, error) {
+// open catches up the state table, verifies its progress record, calls load to read the rows and then poll to read the
+// exclusions, and returns the position.
+func (t *table) open(ctx context.Context, load func() error, poll func(context.Context) error) (kafka.Position, error) {
 	t.exclusions, t.emitted = newExclusions(), -1
 	if _, err := t.store.CatchUp(ctx, t.txn.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
@@ -89,7 +90,7 @@ func (t *table) open(ctx context.Context, load func() error) (kafka.Position, er
 	if err := load(); err != nil {
 		return kafka.Position{}, err
 	}
-	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, nil
+	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, poll(ctx)
 }
 
 // readProgress reads the progress record, or begins at the input's start. It parks if topics or offsets do not match.

@@ -1,6 +1,7 @@
 package ranker
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func TestTableOutOfRangeParks(t *testing.T) {
 			}
 			require.NoError(t, broker.DeleteRecords(tab.input, 0, 2))
 			writeProgress(t, tab, broker, cl, c.next)
-			position, err := tab.open(t.Context(), func() error { return nil })
+			position, err := openAlone(t, tab)
 			if c.reason == "" {
 				require.NoError(t, err)
 				require.Equal(t, kafka.Position{Offset: c.next, Epoch: -1}, position)
@@ -101,14 +102,19 @@ func TestTableOutOfRangeParks(t *testing.T) {
 	}
 }
 
+// openAlone opens a table without rows and exclusions.
+func openAlone(t *testing.T, tab *table) (kafka.Position, error) {
+	return tab.open(t.Context(), func() error { return nil }, func(context.Context) error { return nil })
+}
+
 // TestTableOfAnotherOwnerIsNotDamage: what another process wrote since Fence looks like damage an operator must repair.
 func TestTableOfAnotherOwnerIsNotDamage(t *testing.T) {
 	tab, broker, cl, leave := newTable(t)
 	writeProgress(t, tab, broker, cl, 99)
-	_, err := tab.open(t.Context(), func() error { return nil })
+	_, err := openAlone(t, tab)
 	var parked *stream.ParkError
 	require.ErrorAs(t, err, &parked, "the partition is still owned, so it is damage")
 	leave()
-	_, err = tab.open(t.Context(), func() error { return nil })
+	_, err = openAlone(t, tab)
 	require.ErrorIs(t, err, kafka.ErrFenced)
 }

@@ -34,16 +34,12 @@ type ranking struct {
 // Open catches up the state and loads it into memory.
 func (w *trending) Open(ctx context.Context) (kafka.Position, error) {
 	w.reset()
-	position, err := w.open(ctx, func() error {
+	return w.open(ctx, func() error {
 		if err := w.findSources(ctx); err != nil {
 			return err
 		}
 		return w.load()
-	})
-	if err != nil {
-		return position, err
-	}
-	return position, w.pollExclusions(ctx)
+	}, w.pollExclusions)
 }
 
 func (w *trending) reset() {

@@ -17,7 +17,7 @@ func (a *api) getLikes(q *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	answer := wire.NewPostLikes(post, counts[0], asOf[0])
+	answer := wire.PostLikes{PostID: post, Counts: counts[0], AsOf: asOf[0]}
 	q.body = answer.AppendJSON(q.body[:0])
 	return a.countsReply(q.body, asOf), nil
 }

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 
@@ -31,10 +30,8 @@ import (
 
 // Reader is the reader role.
 type Reader struct {
-	db       *sql.Shards // nil: no likes over time
 	likes    *view.Likes
 	rankings *view.Rankings
-	hub      *live.Hub
 	*httpserver.Server
 }
 
@@ -45,16 +42,17 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	}
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
-	r := &Reader{db: db, likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log)}
+	r := &Reader{likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log)}
 	var h history
+	var run []func(context.Context) error
 	if db != nil {
-		h = db.LikesByHour
+		h, run = db.LikesByHour, append(run, db.CheckShards)
 	}
 	api, err := newAPI(o, r.likes, r.rankings, h, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	r.hub, err = live.New(live.Options{
+	hub, err := live.New(live.Options{
 		MaxStreams: o.MaxStreams, MaxPosts: maxStreamPosts, Interval: o.LiveInterval,
 		Heartbeat: o.HeartbeatInterval, WriteTimeout: o.StreamWriteTimeout, Origins: o.Origins,
 	}, r.likes, r.rankings, log, reg)
@@ -69,10 +67,14 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	r.Server = httpserver.NewServer(httpserver.Config{
 		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
 		HTTP: &http.Server{
-			Handler: routes(o, api, r.hub), MaxHeaderBytes: maxHeaderBytes,
+			Handler: routes(o, api, hub), MaxHeaderBytes: maxHeaderBytes,
 			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
 		},
 		ShutdownTimeout: o.ShutdownTimeout,
+		// The views outlive the requests that read them.
+		Work: httpserver.Work{
+			Run: append(run, hub.Run), Outlive: []func(context.Context) error{r.likes.Run, r.rankings.Run},
+		},
 	}, log)
 	return r, nil
 }
@@ -90,7 +92,7 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
 	}.Handler(hub))
 	if o.Dashboard {
-		page := dashboard.Handler(dashboard.Settings{ProducerURL: o.ProducerURL})
+		page := dashboard.Handler(o.ProducerURL)
 		mux.Handle("/{$}", page)
 		mux.Handle("/assets/", page)
 		mux.Handle("/dashboard.json", page)
@@ -104,32 +106,6 @@ func (r *Reader) Ready() error {
 		return err
 	}
 	return errors.Join(r.likes.Ready(), r.rankings.Ready())
-}
-
-// Run listens on HTTPAddr and serves.
-func (r *Reader) Run(ctx context.Context) error {
-	ln, err := r.Listen(ctx)
-	if err != nil {
-		return err
-	}
-	return r.Serve(ctx, ln)
-}
-
-// Serve serves on ln until ctx ends or something fails for good. Then it closes the streams, waits at most
-// ShutdownTimeout for the requests in flight, and leaves nothing running. Call Serve or Run, once.
-func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
-	// The views outlive the requests that read them.
-	copies, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	run := []func(context.Context) error{
-		func(context.Context) error { return r.likes.Run(copies) },
-		func(context.Context) error { return r.rankings.Run(copies) },
-		r.hub.Run,
-	}
-	if r.db != nil {
-		run = append(run, r.db.CheckShards)
-	}
-	return r.Server.Serve(ctx, ln, httpserver.Work{Run: run, Close: func(context.Context) error { end(); return nil }})
 }
 
 // viewCollector exports the view of the state table as metrics.

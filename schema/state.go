@@ -26,6 +26,17 @@ func (a Action) Reaction() Reaction {
 	return NoReaction
 }
 
+// Counts are the counts of one user with this reaction.
+func (r Reaction) Counts() Counts {
+	switch r {
+	case Liked:
+		return Counts{Likes: 1}
+	case Disliked:
+		return Counts{Dislikes: 1}
+	}
+	return Counts{}
+}
+
 // Pair is the stored state of one (post, user): the latest action, and where its reaction is counted.
 type Pair struct {
 	Reaction Reaction
@@ -37,7 +48,12 @@ type Pair struct {
 }
 
 // Counts are the totals of a post. They are signed so that a negative one, which is a bug, stays visible.
-type Counts struct{ Likes, Dislikes int64 }
+type Counts struct {
+	Likes    int64 `json:"likes"`
+	Dislikes int64 `json:"dislikes"`
+}
+
+func (c Counts) String() string { return fmt.Sprintf("%d / %d", c.Likes, c.Dislikes) }
 
 // Plus returns c + o.
 func (c Counts) Plus(o Counts) Counts { return Counts{c.Likes + o.Likes, c.Dislikes + o.Dislikes} }

@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.Serve(ctx, netutil.LimitListener(ln, maxConnections), httpserver.Work{})
+	err = s.Serve(ctx, netutil.LimitListener(ln, maxConnections))
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("requests interrupted at shutdown", "after", s.opts.ShutdownTimeout.Round(time.Millisecond))
 		return nil

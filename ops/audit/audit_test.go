@@ -48,7 +48,7 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	}
 	wrong := postIn(1)
 	w.db.MustExec("UPDATE like_count SET `count` = 7 WHERE post_id = ?", wrong)
-	row := PostRow{wrong, 1, Pair{CountsReport{Likes: 7}, CountsReport{Likes: 1}}}
+	row := PostRow{wrong, 1, Pair{schema.Counts{Likes: 7}, schema.Counts{Likes: 1}}}
 	r := w.audit(false)
 	require.Equal(t, []PostRow{row}, r.Posts.Rows)
 	require.Len(t, r.Problems, 1, "the totals differ, too")
@@ -57,7 +57,8 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	w.db.MustExec("UPDATE like_hourly SET dislikes = 3 WHERE partition_id = 0")
 	r = w.audit(true)
 	require.Equal(t, []PostRow{row}, r.Posts.Rows)
-	hour := HourRow{likedAt.Truncate(time.Hour), "US", 0, Pair{CountsReport{1, 3}, CountsReport{1, 0}}}
+	pair := Pair{schema.Counts{Likes: 1, Dislikes: 3}, schema.Counts{Likes: 1}}
+	hour := HourRow{likedAt.Truncate(time.Hour), "US", 0, pair}
 	require.Equal(t, []HourRow{hour}, r.Hours.Rows)
 	require.Empty(t, r.Problems)
 	require.Contains(t, text(t, r), "2 differences")
@@ -161,7 +162,7 @@ func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	w.likeAndApply(0)
 	w.Write(devtest.CountsRecord(0, post, schema.Counts{Likes: 1, Dislikes: 9}))
 	r := w.audit(true)
-	require.Equal(t, []StateRow{{post, 0, CountsReport{1, 9}, CountsReport{1, 0}}}, r.State.Rows)
+	require.Equal(t, []StateRow{{post, 0, schema.Counts{Likes: 1, Dislikes: 9}, schema.Counts{Likes: 1}}}, r.State.Rows)
 	require.Zero(t, r.Posts.Different, "MySQL matches the reactions")
 	require.Contains(t, text(t, r), "kudos rebuild --updates")
 	require.True(t, w.audit(false).Equal, "without --deep, reactions are not read")

@@ -67,7 +67,7 @@ func (c *Comparison) compareHours() error {
 // pairOf takes MySQL's counts, the stream's, and the part of the stream's that MySQL has not applied yet.
 func pairOf(sums []schema.Counts) (pair Pair, differ bool) {
 	have, want := sums[0], sums[1].Minus(sums[2])
-	return Pair{CountsReport(have), CountsReport(want)}, have != want || negative(have)
+	return Pair{have, want}, have != want || negative(have)
 }
 
 // negative counts are always wrong, whatever the stream says.
@@ -82,7 +82,7 @@ func (c *Comparison) compareTotals() {
 	if c.layouts == 0 && c.layout.UserBuckets() == "" {
 		for _, p := range c.parts {
 			if p.placed && p.posts != p.hours {
-				c.problem("partition %d: "+differ, p.id, CountsReport(p.hours), CountsReport(p.posts))
+				c.problem("partition %d: "+differ, p.id, p.hours, p.posts)
 			}
 		}
 		return
@@ -95,7 +95,7 @@ func (c *Comparison) compareTotals() {
 			}
 		}
 		if posts != hours && c.allPlaced(store.Shard().Index) {
-			c.problem("MySQL at %s: "+differ, store, CountsReport(hours), CountsReport(posts))
+			c.problem("MySQL at %s: "+differ, store, hours, posts)
 		}
 	}
 }

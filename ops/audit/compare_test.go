@@ -101,7 +101,7 @@ func TestCompare(t *testing.T) {
 					if placed { // otherwise its position is not in this log
 						sum := func(s side) schema.Counts { return slices.Concat(s, side{{}})[0] }
 						have, stream := sum(test.mysql), sum(test.stream).Minus(sum(test.later))
-						of.report(want, test.differ, Pair{CountsReport(have), CountsReport(stream)})
+						of.report(want, test.differ, Pair{have, stream})
 					}
 					require.Equal(t, want, c.Report)
 				}
@@ -177,7 +177,7 @@ func TestReportText(t *testing.T) {
 		change(r)
 		return r
 	}
-	counts := func(likes, dislikes int64) CountsReport { return CountsReport{likes, dislikes} }
+	counts := func(likes, dislikes int64) schema.Counts { return schema.Counts{Likes: likes, Dislikes: dislikes} }
 	noon := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		report      *Report

@@ -92,7 +92,7 @@ func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) e
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
 	if row.Partition < 0 || int(row.Partition) >= len(c.parts) {
 		c.problem("like_hourly has a row of partition %d (%s, %s: %s), but like-updates has %d partitions",
-			row.Partition, row.Hour.Format(time.DateTime), row.Region, CountsReport(counts), len(c.parts))
+			row.Partition, row.Hour.Format(time.DateTime), row.Region, counts, len(c.parts))
 		return nil
 	}
 	c.Report.Strays.Compared++
@@ -110,7 +110,7 @@ func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) e
 // stray reports a row of a partition that belongs to another shard.
 func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
 	c.Report.Strays.found(StrayRow{Table: table, Row: row, Partition: partition, Shard: store.Shard().Index,
-		Belongs: c.shardOf(partition), MySQL: CountsReport(counts)}, c.opts.Limit)
+		Belongs: c.shardOf(partition), MySQL: counts}, c.opts.Limit)
 }
 
 // place sets the position of each partition of a shard. counted says whether the shard has any counts.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"kudos/schema"
 )
 
 // Report is the result of an audit.
@@ -65,35 +67,27 @@ type HourRow struct {
 
 // StateRow is a post whose counts in the state table differ from the sum of its pairs.
 type StateRow struct {
-	PostID    uint64       `json:"post_id,string"`
-	Partition int32        `json:"partition"`
-	Stored    CountsReport `json:"stored"`
-	Pairs     CountsReport `json:"pairs"`
+	PostID    uint64        `json:"post_id,string"`
+	Partition int32         `json:"partition"`
+	Stored    schema.Counts `json:"stored"`
+	Pairs     schema.Counts `json:"pairs"`
 }
 
 // StrayRow is a row of a partition that belongs to another shard.
 type StrayRow struct {
-	Table     string       `json:"table"`
-	Row       string       `json:"row"` // its post, or its hour and region
-	Partition int32        `json:"partition"`
-	Shard     int32        `json:"shard"`
-	Belongs   int32        `json:"belongs"`
-	MySQL     CountsReport `json:"mysql"`
+	Table     string        `json:"table"`
+	Row       string        `json:"row"` // its post, or its hour and region
+	Partition int32         `json:"partition"`
+	Shard     int32         `json:"shard"`
+	Belongs   int32         `json:"belongs"`
+	MySQL     schema.Counts `json:"mysql"`
 }
 
 // Pair is two counts that should be equal.
 type Pair struct {
-	MySQL  CountsReport `json:"mysql"`
-	Stream CountsReport `json:"stream"`
+	MySQL  schema.Counts `json:"mysql"`
+	Stream schema.Counts `json:"stream"`
 }
-
-// CountsReport is schema.Counts in JSON.
-type CountsReport struct {
-	Likes    int64 `json:"likes"`
-	Dislikes int64 `json:"dislikes"`
-}
-
-func (c CountsReport) String() string { return fmt.Sprintf("%d / %d", c.Likes, c.Dislikes) }
 
 // difference describes how far MySQL is off.
 func (p Pair) difference() string {

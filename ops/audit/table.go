@@ -35,24 +35,21 @@ const tableCacheBytes, tableBufferBytes = 8 << 20, 16 << 20 // a copy's block ca
 // NewTable creates an empty copy in a directory below dir. Close removes it.
 func NewTable(dir string, partition int32, log *slog.Logger) (_ *Table, err error) {
 	t := &Table{partition: partition}
-	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
+	if t.dir, err = os.MkdirTemp(dir, "kudos-state-"); err != nil {
 		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
 	t.Store = t.stores.New(schema.TopicState, partition)
-	if err := t.Store.Open(); err != nil {
-		t.Store = nil
+	if err := t.Open(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
 // Close removes the copy.
-func (t *Table) Close() (err error) {
-	if t.Store != nil {
-		err = t.Store.Close()
-	}
+func (t *Table) Close() error {
+	err := t.Store.Close()
 	t.stores.Close()
 	return errors.Join(err, os.RemoveAll(t.dir))
 }
@@ -136,7 +133,7 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		if err := turn(id); err != nil {
 			return false, err
 		}
-		now.Counted = now.Counted.Plus(One(p.Reaction))
+		now.Counted = now.Counted.Plus(p.Reaction.Counts())
 		if pair != nil && p.Reaction != schema.NoReaction {
 			err = pair(id, &p)
 		}
@@ -146,17 +143,6 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		return err
 	}
 	return turn(0)
-}
-
-// One is the counts of a single pair with this reaction.
-func One(r schema.Reaction) schema.Counts {
-	switch r {
-	case schema.Liked:
-		return schema.Counts{Likes: 1}
-	case schema.Disliked:
-		return schema.Counts{Dislikes: 1}
-	}
-	return schema.Counts{}
 }
 
 // Cells are counts of pairs by the minute and region in which they count.
@@ -169,7 +155,7 @@ type minuteRegion struct {
 
 // Add adds one pair.
 func (c Cells) Add(p *schema.Pair) {
-	if one := One(p.Reaction); one != (schema.Counts{}) {
+	if one := p.Reaction.Counts(); one != (schema.Counts{}) {
 		at := minuteRegion{schema.MinuteOf(p.SinceMs), p.Region}
 		c[at] = c[at].Plus(one)
 	}
@@ -237,7 +223,7 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 	err := table.EachPost(
 		func(post uint64, pair *schema.Pair) error {
 			suffix = appendCell(suffix[:0], c.cellOf(p.id, schema.MinuteOf(pair.SinceMs), pair.Region))
-			return page.add(streamHour, suffix, p.id, One(pair.Reaction))
+			return page.add(streamHour, suffix, p.id, pair.Reaction.Counts())
 		},
 		func(post Post) error {
 			c.checkPost(p, post)
@@ -258,7 +244,7 @@ func (c *Comparison) checkPost(p *part, post Post) {
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
 	if post.Stored != post.Counted {
-		row := StateRow{post.ID, p.id, CountsReport(post.Stored), CountsReport(post.Counted)}
+		row := StateRow{post.ID, p.id, post.Stored, post.Counted}
 		c.Report.State.found(row, c.opts.Limit)
 	}
 }

@@ -64,35 +64,20 @@ func (o Options) Validate() error {
 const maxRounds = 5 // bounds how often reactions are withdrawn that arrived during the previous round
 const parallel = 4  // partitions that are read concurrently
 
-// Reactions are likes and dislikes.
-type Reactions struct {
-	Likes    int64 `json:"likes"`
-	Dislikes int64 `json:"dislikes"`
-}
-
-func (r Reactions) sum() int64 { return r.Likes + r.Dislikes }
-
-func (r *Reactions) add(reaction schema.Reaction) {
-	switch reaction {
-	case schema.Liked:
-		r.Likes++
-	case schema.Disliked:
-		r.Dislikes++
-	}
-}
+func sum(c schema.Counts) int64 { return c.Likes + c.Dislikes }
 
 // Report is the outcome of a run.
 type Report struct {
-	Kind      Kind      `json:"kind"`
-	IDs       []string  `json:"ids"` // strings, because numbers in browsers are exact only up to 2^53
-	DryRun    bool      `json:"dry_run"`
-	Withdrawn Reactions `json:"withdrawn"` // withdrawals that Kafka has acknowledged
+	Kind      Kind          `json:"kind"`
+	IDs       []string      `json:"ids"` // strings, because numbers in browsers are exact only up to 2^53
+	DryRun    bool          `json:"dry_run"`
+	Withdrawn schema.Counts `json:"withdrawn"` // withdrawals that Kafka has acknowledged
 	// Left are the current reactions in the state table as read so far; in a dry run, what would be withdrawn.
-	Left     Reactions `json:"left"`
-	Rounds   int       `json:"rounds"`   // how often withdrawals were sent; above 1 if reactions arrived meanwhile
-	Complete bool      `json:"complete"` // nothing is left, and the fold has reached everything that was sent
-	Remains  []Remain  `json:"remains"`  // what still exists, and where; empty if the run ended earlier
-	Seconds  float64   `json:"seconds"`
+	Left     schema.Counts `json:"left"`
+	Rounds   int           `json:"rounds"`   // how often withdrawals were sent; above 1 if reactions arrived meanwhile
+	Complete bool          `json:"complete"` // nothing is left, and the fold has reached everything that was sent
+	Remains  []Remain      `json:"remains"`  // what still exists, and where; empty if the run ended earlier
+	Seconds  float64       `json:"seconds"`
 }
 
 type forget struct {
@@ -209,7 +194,7 @@ func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 		if err := f.waitFolded(ctx); err != nil {
 			return err
 		}
-		switch left := f.left().sum(); {
+		switch left := sum(f.left()); {
 		case left == 0:
 			return nil
 		case r.Rounds == maxRounds:
@@ -219,18 +204,18 @@ func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 	}
 }
 
-func (f *forget) left() (r Reactions) {
+func (f *forget) left() (c schema.Counts) {
 	for _, p := range f.parts {
 		for _, k := range p.pairs {
-			r.add(k.reaction)
+			c = c.Plus(k.reaction.Counts())
 		}
 	}
-	return r
+	return c
 }
 
 // withdraw sends an UNLIKE for each current reaction.
 func (f *forget) withdraw(ctx context.Context, r *Report) error {
-	total := f.left().sum()
+	total := sum(f.left())
 	if total == 0 {
 		return nil // there may be likes that are not folded yet
 	}
@@ -252,15 +237,15 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 				continue
 			}
 			e := withdrawal(key, k.timeMs, time.Now().UnixMilli())
-			sender.Send(&e, func(at bulk.Place, err error) error {
+			sender.Send(&e, func(rec *kgo.Record, err error) error {
 				if err != nil {
 					return fmt.Errorf("withdrawing the reaction of user %d to post %d: not acknowledged by Kafka: %w",
 						key.user, key.post, err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				r.Withdrawn.add(k.reaction)
-				p.want = max(p.want, at.Offset+1)
+				r.Withdrawn = r.Withdrawn.Plus(k.reaction.Counts())
+				p.want = max(p.want, rec.Offset+1)
 				phase.Add(1)
 				return nil
 			})
@@ -271,7 +256,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("stopped after %d of %d withdrawals; run this again: %w",
-			r.Withdrawn.sum(), total, context.Cause(ctx))
+			sum(r.Withdrawn), total, context.Cause(ctx))
 	}
 	return nil
 }

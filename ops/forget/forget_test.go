@@ -56,13 +56,13 @@ func (w *world) populateAndFold() (stop func()) {
 func TestForget(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts Options
-		want Reactions
+		want schema.Counts
 	}{
-		"a post":       {options(Post, 2), Reactions{4, 1}},
-		"posts":        {options(Post, 1, big, 77), Reactions{5, 1}},
-		"a user":       {options(User, 4), Reactions{0, 6}},
-		"users":        {options(User, 2, big), Reactions{8, 0}},
-		"unknown user": {options(User, 99), Reactions{}},
+		"a post":       {options(Post, 2), schema.Counts{Likes: 4, Dislikes: 1}},
+		"posts":        {options(Post, 1, big, 77), schema.Counts{Likes: 5, Dislikes: 1}},
+		"a user":       {options(User, 4), schema.Counts{Dislikes: 6}},
+		"users":        {options(User, 2, big), schema.Counts{Likes: 8}},
+		"unknown user": {options(User, 99), schema.Counts{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "")
@@ -119,7 +119,7 @@ func TestWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	p := schema.Pair{Reaction: schema.Liked, TimeMs: ahead, Offset: 1000, Region: schema.Region{'D', 'E'}}
 	w.Write(devtest.PairRecord(schema.PartitionFor(7, testPartitions), 7, 1, p))
 	w.fold()
-	require.Equal(t, Reactions{Likes: 1}, w.mustRun(options(Post, 7)).Withdrawn)
+	require.Equal(t, schema.Counts{Likes: 1}, w.mustRun(options(Post, 7)).Withdrawn)
 	require.Empty(t, standing(w.reactions()))
 }
 
@@ -172,7 +172,7 @@ func TestReactionsAddedMeanwhile(t *testing.T) {
 			r, err := w.run(o)
 			stop()
 			require.Equal(t, c.rounds, r.Rounds)
-			require.Equal(t, Reactions{2, int64(c.rounds - 1)}, r.Withdrawn)
+			require.Equal(t, schema.Counts{Likes: 2, Dislikes: int64(c.rounds - 1)}, r.Withdrawn)
 			if c.again < maxRounds {
 				require.NoError(t, err)
 				require.True(t, r.Complete)
@@ -181,7 +181,7 @@ func TestReactionsAddedMeanwhile(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "new reactions keep arriving: 1 are left after 5 rounds; stop their writers")
 			require.False(t, r.Complete)
-			require.Equal(t, Reactions{Dislikes: 1}, r.Left)
+			require.Equal(t, schema.Counts{Dislikes: 1}, r.Left)
 			require.Equal(t, map[pairKey]schema.Reaction{{7, 1}: schema.Disliked}, standing(w.reactions()))
 		})
 	}
@@ -197,8 +197,8 @@ func TestReportsMissingProcessors(t *testing.T) {
 	require.ErrorContains(t, err, "run this again")
 	require.False(t, r.Complete)
 	require.Empty(t, r.Remains)
-	require.Equal(t, Reactions{Likes: 7}, r.Withdrawn)
-	require.Equal(t, Reactions{Likes: 7}, r.Left, "as of the last folded event")
+	require.Equal(t, schema.Counts{Likes: 7}, r.Withdrawn)
+	require.Equal(t, schema.Counts{Likes: 7}, r.Left, "as of the last folded event")
 
 	w.fold()
 	r = w.mustRun(options(User, 2))
@@ -221,17 +221,17 @@ func TestKafkaErrorIsNotTreatedAsSuccess(t *testing.T) {
 	require.ErrorContains(t, err, "to post 2: not acknowledged by Kafka")
 	require.Zero(t, r.Withdrawn)
 	require.False(t, r.Complete)
-	require.Equal(t, Reactions{4, 1}, r.Left)
+	require.Equal(t, schema.Counts{Likes: 4, Dislikes: 1}, r.Left)
 }
 
 func TestWatcherCanBeStopped(t *testing.T) {
 	for step, c := range map[string]struct {
-		withdrawn Reactions
+		withdrawn schema.Counts
 		want      string
 	}{
-		"reading the state table":    {Reactions{}, "enough"},
-		"withdrawing":                {Reactions{}, "stopped after 0 of 5 withdrawals; run this again"},
-		"waiting for the processors": {Reactions{4, 1}, "enough"},
+		"reading the state table":    {schema.Counts{}, "enough"},
+		"withdrawing":                {schema.Counts{}, "stopped after 0 of 5 withdrawals; run this again"},
+		"waiting for the processors": {schema.Counts{Likes: 4, Dislikes: 1}, "enough"},
 	} {
 		t.Run(step, func(t *testing.T) {
 			w := newWorld(t, "")
@@ -313,7 +313,7 @@ func TestForgetAPostWithUserBuckets(t *testing.T) {
 	require.ErrorContains(t, err, `is laid out with user buckets "7:64", but topics.user_buckets is ""`)
 	opts.Layout = layout
 	r := w.mustRun(opts)
-	require.Equal(t, Reactions{Likes: 40}, r.Withdrawn)
+	require.Equal(t, schema.Counts{Likes: 40}, r.Withdrawn)
 	require.True(t, r.Complete)
 	require.Empty(t, standing(w.reactions()))
 }

@@ -99,8 +99,8 @@ func (b *rebuild) unexplained(ctx context.Context, why string) error {
 }
 
 // fromEvents rebuilds a partition's state table from its events, and its updates from that, in one transaction.
-func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.Table, dir string) (err error) {
-	fresh, err := audit.NewTable(dir, j.partition, b.log)
+func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.Table) (err error) {
+	fresh, err := audit.NewTable(b.opts.Audit.TempDir, j.partition, b.log)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 		Alternating: old.Progress == nil || old.Progress.Alternating,
 		SourceID:    b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
-		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh, dir); err != nil {
+		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh); err != nil {
 			return err
 		}
 	}
@@ -146,8 +146,9 @@ func (b *rebuild) isSame(have, want schema.Progress) bool {
 
 // checkUpdates checks a partition of like-updates that has updates already: they stay if they end where the table does,
 // with the same counts. It returns the next sequence number.
-func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, dir string) (seq uint64, err error) {
-	last, err := audit.NewTable(dir, j.partition, b.log) // the last counts of each post, stored like a state table
+func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table) (seq uint64, err error) {
+	// The last counts of each post, stored like a state table.
+	last, err := audit.NewTable(b.opts.Audit.TempDir, j.partition, b.log)
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"kudos/ops/audit"
 	"kudos/processor/fold/table"
@@ -123,12 +122,7 @@ func (b *rebuild) do(ctx context.Context, j job) (err error) {
 		return err
 	}
 	defer w.close()
-	dir, err := os.MkdirTemp(b.opts.Audit.TempDir, "kudos-rebuild-")
-	if err != nil {
-		return fmt.Errorf("creating a directory for temporary files: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	table, err := audit.NewTable(dir, j.partition, b.log)
+	table, err := audit.NewTable(b.opts.Audit.TempDir, j.partition, b.log)
 	if err != nil {
 		return err
 	}
@@ -137,7 +131,7 @@ func (b *rebuild) do(ctx context.Context, j job) (err error) {
 		return err
 	}
 	if j.events {
-		return b.fromEvents(ctx, j, w, table, dir)
+		return b.fromEvents(ctx, j, w, table)
 	}
 	if err := b.checkSource(table.Progress, j.partition); err != nil {
 		return err

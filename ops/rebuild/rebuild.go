@@ -106,28 +106,18 @@ type rebuild struct {
 }
 
 // Run runs a rebuild. The options must be valid. It may be stopped by ctx at any point, and run again.
-func Run(ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
+func Run(ctx context.Context, o Options, cluster kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
 ) (*Result, error) {
-	b := &rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log, began: time.Now()}
-	if err := b.connect(ctx); err != nil {
+	cl, err := cluster.NewClient(log)
+	if err != nil {
 		return nil, err
 	}
-	defer b.cl.Close()
+	defer cl.Close()
+	b := &rebuild{opts: o, kafka: cluster, mysql: mysql, person: person, log: log, cl: cl, began: time.Now()}
+	if err := b.lookUp(ctx); err != nil {
+		return nil, err
+	}
 	return &b.result, b.run(ctx)
-}
-
-func (b *rebuild) connect(ctx context.Context) (err error) {
-	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
-		return err
-	}
-	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
-	if err == nil {
-		err = b.findLayout(ctx)
-	}
-	if err != nil {
-		b.cl.Close()
-	}
-	return err
 }
 
 func (b *rebuild) run(ctx context.Context) (err error) {
@@ -179,8 +169,12 @@ func (b *rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	return true, nil
 }
 
-// findLayout reads the layout from the state table, or takes it from the settings if no partition has it.
-func (b *rebuild) findLayout(ctx context.Context) (err error) {
+// lookUp finds the topics, and the layout: that of the state table, or of the settings if no partition has one.
+func (b *rebuild) lookUp(ctx context.Context) (err error) {
+	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	if err != nil {
+		return err
+	}
 	buckets := b.opts.UserBuckets
 	for partition := range b.partitions() {
 		last, err := table.LastProgress(ctx, b.cl, partition)

@@ -10,14 +10,14 @@ import (
 )
 
 // repair checks each partition, asks once, and repairs those that are wrong. find checks a partition and describes the
-// result. fix checks again, now that nothing else writes there, and repairs.
+// result; it is called again once nothing else writes there.
 func (b *rebuild) repair(
 	ctx context.Context, question string,
-	find func(partition int32) (says string, wrong bool, err error), fix func(*writer) error,
+	find func(partition int32) (l loss, says string, wrong bool, err error), fix func(*writer, loss) error,
 ) error {
 	var partitions []int32
 	for partition := range b.partitions() {
-		says, wrong, err := find(partition)
+		_, says, wrong, err := find(partition)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,10 @@ func (b *rebuild) repair(
 		if err != nil {
 			return err
 		}
-		err = fix(w)
+		l, _, wrong, err := find(partition)
+		if err == nil && wrong {
+			err = fix(w, l)
+		}
 		w.close()
 		if err != nil {
 			return err
@@ -75,16 +78,12 @@ func (l loss) String() string {
 // acceptLoss makes the fold continue with the events that likes still has, where its next ones are gone. What was
 // folded stays: in the state table, like-updates and MySQL only the position changes.
 func (b *rebuild) acceptLoss(ctx context.Context) error {
-	find := func(partition int32) (string, bool, error) {
+	find := func(partition int32) (loss, string, bool, error) {
 		l, err := b.findLoss(ctx, partition)
-		return l.String(), l.why != "", err
+		return l, l.String(), l.why != "", err
 	}
 	question := "Give up the events that are lost, and continue with those that follow?"
-	return b.repair(ctx, question, find, func(w *writer) error {
-		l, err := b.findLoss(ctx, w.partition)
-		if err != nil || l.why == "" {
-			return err
-		}
+	return b.repair(ctx, question, find, func(w *writer, l loss) error {
 		w.progress = *l.p
 		// The epoch is unknown: the records before may be from any epoch.
 		w.progress.NextOffset, w.progress.LeaderEpoch = l.next, -1
@@ -158,20 +157,16 @@ func (b *rebuild) findGone(ctx context.Context, partition int32, p *schema.Progr
 // commitOffsets commits the offset of the progress record for the fold's group again, where only that offset is wrong.
 // The state table, like-updates and MySQL are complete and stay as they are.
 func (b *rebuild) commitOffsets(ctx context.Context) error {
-	find := func(partition int32) (says string, wrong bool, err error) {
-		l, err := b.findOffset(ctx, partition)
+	find := func(partition int32) (l loss, says string, wrong bool, err error) {
+		l, err = b.findOffset(ctx, partition)
 		if err != nil || l.other == nil {
-			return fmt.Sprintf("partition %d: the committed offset is correct", partition), false, err
+			return l, fmt.Sprintf("partition %d: the committed offset is correct", partition), false, err
 		}
 		says = fmt.Sprintf("partition %d: %s; offset %d is committed again", partition, l.other.Why, l.p.NextOffset)
-		return says, true, nil
+		return l, says, true, nil
 	}
 	question := "Commit the offsets of the state table for group " + schema.GroupFold + "?"
-	return b.repair(ctx, question, find, func(w *writer) error {
-		l, err := b.findOffset(ctx, w.partition)
-		if err != nil || l.other == nil {
-			return err
-		}
+	return b.repair(ctx, question, find, func(w *writer, l loss) error {
 		w.progress = *l.p // written again unchanged: the client drops a transaction that has only offsets
 		return w.commit(ctx)
 	})

@@ -82,9 +82,10 @@ func (w *world) options(depth Depth, change ...func(*Options)) Options {
 
 // rebuild returns a run that has connected but done nothing yet.
 func (w *world) rebuild(depth Depth) *rebuild {
-	b := &rebuild{opts: w.options(depth), kafka: w.Options, mysql: w.mysql, person: w, log: devtest.Log()}
-	require.NoError(w.t, b.connect(w.t.Context()))
-	w.t.Cleanup(b.cl.Close)
+	b := &rebuild{
+		opts: w.options(depth), kafka: w.Options, mysql: w.mysql, person: w, log: devtest.Log(), cl: w.NewClient(),
+	}
+	require.NoError(w.t, b.lookUp(w.t.Context()))
 	return b
 }
 

@@ -87,7 +87,7 @@ func (r *repartition) addProgress(ctx context.Context) error {
 		if int(partition) < len(r.progress) && r.progress[partition] != nil {
 			return nil
 		}
-		if err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, common, r.log); err != nil {
+		if err := topics.AddFirstProgress(ctx, r.kafka, r.cl, r.topics, partition, common, r.log); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("the first record of partition %d to become visible", partition)

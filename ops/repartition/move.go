@@ -222,17 +222,12 @@ type tables struct {
 const copyCacheBytes, copyMemtableBytes = 64 << 20, 4 << 20 // the cache is for all partitions, a memtable for each
 
 // openTables copies the state table as committed now.
-func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tables, err error) {
-	t := &tables{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close())
-		}
-	}()
-	if t.dir, err = os.MkdirTemp(r.opts.TempDir, "kudos-repartition-"); err != nil {
+func (r *repartition) openTables(ctx context.Context, partitions int32) (*tables, error) {
+	dir, err := os.MkdirTemp(r.opts.TempDir, "kudos-repartition-")
+	if err != nil {
 		return nil, fmt.Errorf("creating a directory for a copy of the state table: %w", err)
 	}
-	t.stores = store.NewSet(filepath.Join(t.dir, "state"), copyCacheBytes, r.log)
+	t := &tables{dir: dir, stores: store.NewSet(filepath.Join(dir, "state"), copyCacheBytes, r.log)}
 	t.stores.MemtableBytes = copyMemtableBytes
 	for p := range partitions {
 		t.list = append(t.list, t.stores.New(schema.TopicState, p))
@@ -244,7 +239,10 @@ func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tabl
 		_, err := t.list[p].CatchUp(ctx, r.cl, store.Hooks{})
 		return err
 	})
-	return t, err
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
 }
 
 func (t *tables) close() error {
@@ -252,13 +250,8 @@ func (t *tables) close() error {
 	for _, s := range t.list {
 		errs = append(errs, s.Close())
 	}
-	if t.stores != nil {
-		t.stores.Close()
-	}
-	if t.dir != "" {
-		errs = append(errs, os.RemoveAll(t.dir))
-	}
-	return errors.Join(errs...)
+	t.stores.Close()
+	return errors.Join(append(errs, os.RemoveAll(t.dir))...)
 }
 
 // each calls do for all pairs of a partition as of the call, in post order. value is valid during the call only.

@@ -82,13 +82,10 @@ func (t *transaction) explain(err error) error {
 	return err
 }
 
+// visible waits until records can be read, at most one of each partition.
 func (t *transaction) visible(ctx context.Context, sent []*kgo.Record) error {
-	last := map[kafka.LogPartition]int64{}
 	for _, rec := range sent {
-		last[kafka.LogPartition{Topic: rec.Topic, Partition: rec.Partition}] = rec.Offset
-	}
-	for at, offset := range last {
-		if err := await.Visible(ctx, t.r.cl, at.Topic, at.Partition, offset); err != nil {
+		if err := await.Visible(ctx, t.r.cl, rec.Topic, rec.Partition, rec.Offset); err != nil {
 			return err
 		}
 	}

@@ -24,14 +24,9 @@ type firstProgress struct {
 
 // AddFirstProgress writes the first progress record of an added partition. common has Migrating set: nothing is folded
 // until reactions have migrated to its layout. It does nothing if a record exists.
-func AddFirstProgress(ctx context.Context, cluster kafka.Options, topics kafka.Topics, partition int32,
+func AddFirstProgress(ctx context.Context, cluster kafka.Options, cl *kgo.Client, topics kafka.Topics, partition int32,
 	common schema.Progress, log *slog.Logger,
 ) error {
-	cl, err := cluster.NewClient(log)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	first := firstProgress{cluster, log, cl, topics, partition, common}
 	return first.write(ctx, &Report{})
 }

@@ -42,7 +42,7 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
 		return nil, withAction(err)
 	}
-	have, err := layoutOf(ctx, cl)
+	have, _, err := layoutOf(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
@@ -73,25 +73,26 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 }
 
 // layoutOf returns a progress record with the current layout, preferring an unfinished repartition's; nil if none yet.
-func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err error) {
+// partitions is the number of partitions of the state table, 0 if it does not exist.
+func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, partitions int32, err error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	state := topics.ByName[schema.TopicState]
 	for p := range state.Partitions {
 		progress, err := table.LastProgress(ctx, cl, p)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if progress != nil && progress.StateID == state.ID && (layout == nil || progress.Migrating) {
 			layout = progress
 		}
 	}
-	return layout, nil
+	return layout, state.Partitions, nil
 }
 
 // layoutError says why topics cannot be set up for another layout, or not yet.
@@ -139,20 +140,15 @@ func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 
 // checkProgress reports partitions of the state table without records: `topics apply` was interrupted, or it is lost.
 func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
-	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil // already reported
-	}
+	layout, partitions, err := layoutOf(ctx, cl)
 	if err != nil {
 		return err
 	}
-	if layout, err := layoutOf(ctx, cl); err != nil {
-		return err
-	} else if layout != nil && layout.Migrating {
+	if layout != nil && layout.Migrating {
 		report.add("a repartition to %d partitions has not ended; run: %s", layout.Partitions, table.ActionRepartition)
 		return nil
 	}
-	for p := range topics.ByName[schema.TopicState].Partitions {
+	for p := range partitions { // a missing topic is already reported
 		empty, err := table.IsEmpty(ctx, cl, schema.TopicState, p)
 		if err != nil {
 			return err

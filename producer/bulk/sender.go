@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -40,55 +39,41 @@ type Sender struct {
 	answers sync.WaitGroup
 }
 
-// Place is an event's position in likes.
-type Place struct {
-	Partition int32
-	Offset    int64
-}
-
-// Answer is called once for each event, from any goroutine: with its place, or with why it may not be there. The first
-// failure that it returns is the reason why nothing more is sent.
-type Answer func(at Place, err error) (failure error)
+// Answer is called once for each event, from any goroutine: with its record, which has its position in likes, or with
+// why it may not be there. The first failure that it returns is the reason why nothing more is sent.
+type Answer func(rec *kgo.Record, err error) (failure error)
 
 // Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes it.
-func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
-	client, err := kafka.NewClient(log,
+func Connect(ctx context.Context, cluster kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
+	client, err := cluster.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RequiredAcks(kgo.AllISRAcks()),                   // never lose an acknowledged event
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Kafka's default: murmur2 of the key
 		kgo.MaxBufferedRecords(maxBuffered),                  // Produce blocks beyond this: bounds memory
 		kgo.ProducerBatchMaxBytes(maxBatchBytes),             // or the broker rejects the batch
 		kgo.ProducerLinger(5*time.Millisecond),               // fills batches; nobody waits for one event
-		kgo.RecordDeliveryTimeout(kafka.RequestTimeout),      // do not wait forever for an unavailable broker
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout),    // do not wait forever for an unavailable broker
 		kgo.AllowIdempotentProduceCancellation(),             // even if the broker took a batch and never answered
 	)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{client: client, layout: layout, timeout: kafka.RequestTimeout}
+	s := &Sender{client: client, layout: layout, timeout: cluster.RequestTimeout}
 	s.records, s.fail = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := s.checkTopic(ctx, kafka); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	looking, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	topics, err := kadm.NewClient(s.client).ListTopics(ctx, schema.TopicLikes)
-	if err == nil {
-		err = topics[schema.TopicLikes].Err
-	}
+	_, err = kafka.LookUpTopics(looking, client, schema.TopicLikes)
 	switch {
+	case err == nil:
+		return s, nil
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
-			schema.TopicLikes, kafka.Brokers)
-	case err != nil:
-		return fmt.Errorf("asking Kafka at %v for topic %q: %w", kafka.Brokers, schema.TopicLikes, err)
+		err = fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
+			schema.TopicLikes, cluster.Brokers)
+	default:
+		err = fmt.Errorf("asking Kafka at %v for topic %q: %w", cluster.Brokers, schema.TopicLikes, err)
 	}
-	return nil
+	s.Close()
+	return nil, err
 }
 
 // Send enqueues an event. It blocks while too many are not acknowledged.
@@ -98,11 +83,9 @@ func (s *Sender) Send(e *schema.Event, answer Answer) {
 	s.answers.Add(1)
 	s.client.Produce(s.records, record, func(rec *kgo.Record, err error) {
 		defer s.answers.Done()
-		if err == nil {
-			_ = answer(Place{rec.Partition, rec.Offset}, nil)
-			return
+		if failure := answer(rec, err); err != nil {
+			s.fail(failure) // only the first one counts
 		}
-		s.fail(answer(Place{}, err)) // only the first one counts
 	})
 }
 

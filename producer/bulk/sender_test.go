@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
@@ -31,26 +32,32 @@ func connect(t *testing.T, kafka kafka.Options, layout schema.Layout) *Sender {
 	return s
 }
 
+// place is an event's position in likes.
+type place struct {
+	partition int32
+	offset    int64
+}
+
 type answers struct {
 	mu     sync.Mutex
-	places map[uint64]Place
+	places map[uint64]place
 	failed map[uint64]error
 }
 
 func (a *answers) of(user uint64) Answer {
-	return func(at Place, err error) error {
+	return func(rec *kgo.Record, err error) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if err != nil {
 			a.failed[user] = err
 			return err
 		}
-		a.places[user] = at
+		a.places[user] = place{rec.Partition, rec.Offset}
 		return nil
 	}
 }
 
-func newAnswers() *answers { return &answers{places: map[uint64]Place{}, failed: map[uint64]error{}} }
+func newAnswers() *answers { return &answers{places: map[uint64]place{}, failed: map[uint64]error{}} }
 
 func TestResponsesNameTheOffset(t *testing.T) {
 	_, kafka := broker(t)
@@ -63,11 +70,11 @@ func TestResponsesNameTheOffset(t *testing.T) {
 	require.NoError(t, s.Failure())
 	require.Len(t, a.places, events)
 
-	found := map[uint64]Place{}
+	found := map[uint64]place{}
 	for _, rec := range apikit.Likes(t, kafka) {
 		e := apikit.Event(t, rec)
 		require.Equal(t, schema.PartitionFor(e.PostID, 4), rec.Partition)
-		found[e.UserID] = Place{rec.Partition, rec.Offset}
+		found[e.UserID] = place{rec.Partition, rec.Offset}
 	}
 	require.Equal(t, found, a.places)
 }
@@ -102,7 +109,7 @@ func TestKeysNameBuckets(t *testing.T) {
 	}
 	require.NoError(t, s.Flush())
 	for user := uint64(1); user <= 100; user++ {
-		require.Equal(t, layout.PartitionOf(7, user), a.places[user].Partition)
+		require.Equal(t, layout.PartitionOf(7, user), a.places[user].partition)
 	}
 }
 
@@ -119,7 +126,7 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	letGo := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(letGo) // even if the test fails: Close waits for it
 	var reason error
-	s.Send(&schema.Event{PostID: 1, UserID: 1, Action: schema.Like}, func(_ Place, err error) error {
+	s.Send(&schema.Event{PostID: 1, UserID: 1, Action: schema.Like}, func(_ *kgo.Record, err error) error {
 		close(asked)
 		<-release
 		reason = err

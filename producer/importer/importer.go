@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"kudos/producer/bulk"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -143,7 +145,7 @@ func (im *Importer) importLine(
 		im.count.unknownRegions.Add(1)
 	}
 	number, original := lines.number, bytes.Clone(line.text)
-	sender.Send(&event, func(_ bulk.Place, err error) error {
+	sender.Send(&event, func(_ *kgo.Record, err error) error {
 		if err == nil {
 			im.count.acknowledged.Add(1)
 			return nil

@@ -21,7 +21,11 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 	}
 	interval, show, end := lineInterval, im.progressLine, func() {}
 	if im.opts.Terminal {
-		bar := im.newBar(src)
+		bar := progressbar.NewOptions64(src.size, progressbar.OptionSetWriter(im.opts.Progress),
+			progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
+			progressbar.OptionThrottle(barInterval/2), progressbar.OptionSetPredictTime(src.size > 0),
+			progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine: the spinner turns with each Set64
+		)
 		interval = barInterval
 		show = func(src *Source) {
 			bar.Describe(fmt.Sprintf("%d lines, %d rejected", im.count.lines.Load(), im.count.rejected.Load()))
@@ -51,14 +55,6 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 		cancel()
 		wg.Wait()
 	}
-}
-
-func (im *Importer) newBar(src *Source) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(src.size, progressbar.OptionSetWriter(im.opts.Progress),
-		progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(barInterval/2),
-		progressbar.OptionSetPredictTime(src.size > 0),
-		progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine: the spinner turns with each Set64
-	)
 }
 
 func (im *Importer) progressLine(src *Source) {

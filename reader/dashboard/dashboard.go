@@ -26,11 +26,6 @@ import (
 //go:embed index.html assets
 var files embed.FS
 
-// Settings are what the page needs to know about its reader.
-type Settings struct {
-	ProducerURL string `json:"producer_url"` // as a browser reaches it; empty: the page has no like button
-}
-
 type file struct {
 	contentType string
 	etag        string // strong: a hash of the content
@@ -43,8 +38,9 @@ type handler struct {
 }
 
 // Handler serves the page at /, its files at /assets/ and its settings at /dashboard.json. Any other path is 404.
-func Handler(s Settings) http.Handler {
-	h := &handler{files: map[string]file{}, producer: origin(s.ProducerURL)}
+// producerURL is the producer as a browser reaches it; empty: the page has no like button.
+func Handler(producerURL string) http.Handler {
+	h := &handler{files: map[string]file{}, producer: origin(producerURL)}
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -56,7 +52,7 @@ func Handler(s Settings) http.Handler {
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: reading an embedded file: %v", err)) // cannot happen: they are embedded
 	}
-	settings, err := json.Marshal(s)
+	settings, err := json.Marshal(map[string]string{"producer_url": producerURL})
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: it is one string
 	}

@@ -22,7 +22,7 @@ func ask(t *testing.T, h http.Handler, method, target string, headers ...string)
 }
 
 func TestPageAndSettings(t *testing.T) {
-	h := Handler(Settings{ProducerURL: "https://likes.example.com"})
+	h := Handler("https://likes.example.com")
 	page := ask(t, h, "GET", "/").Require(200).RequireHeader("Content-Type", "text/html; charset=utf-8")
 	require.Contains(t, page.Body, "<title>kudos</title>")
 	require.Empty(t, ask(t, h, "HEAD", "/").Require(200).Body)
@@ -30,7 +30,7 @@ func TestPageAndSettings(t *testing.T) {
 }
 
 func TestHeadersOfEveryFile(t *testing.T) {
-	h := Handler(Settings{})
+	h := Handler("")
 	types := map[string]string{
 		".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 		".md": "text/plain; charset=utf-8", "": "text/plain; charset=utf-8",
@@ -52,7 +52,7 @@ func TestHeadersOfEveryFile(t *testing.T) {
 
 // A browser revalidates each time, and gets a file only if its content has changed.
 func TestFilesAreNamedByTheirContent(t *testing.T) {
-	h := Handler(Settings{})
+	h := Handler("")
 	etagOf := func(h http.Handler, target string) string {
 		return ask(t, h, "GET", target).RequireHeader("Cache-Control", "no-cache").Header.Get("ETag")
 	}
@@ -63,7 +63,7 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 
 	require.NotEqual(t, etag, etagOf(h, "/"))
 	require.NotEqual(t, etagOf(h, "/dashboard.json"),
-		etagOf(Handler(Settings{ProducerURL: "http://a"}), "/dashboard.json"))
+		etagOf(Handler("http://a"), "/dashboard.json"))
 }
 
 func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {
@@ -82,13 +82,13 @@ func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Host = c.host
-		policy := apikit.Ask(t, Handler(Settings{ProducerURL: c.producer}), r).Header.Get("Content-Security-Policy")
+		policy := apikit.Ask(t, Handler(c.producer), r).Header.Get("Content-Security-Policy")
 		require.Contains(t, policy, "; connect-src "+c.want+"; ", "%+v", c)
 	}
 }
 
 func TestOtherPathsAndMethods(t *testing.T) {
-	h := Handler(Settings{})
+	h := Handler("")
 	for _, target := range []string{"/v1/nothing", "/assets", "/assets/", "/assets/none.js", "/index.html",
 		"/assets/../dashboard.go", "/favicon.ico"} {
 		ask(t, h, "GET", target).RequireJSON(404, apikit.Problem(404, "not-found", "Not found",

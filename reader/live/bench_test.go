@@ -25,7 +25,6 @@ func BenchmarkChanges(b *testing.B) {
 	for i := range shown {
 		shown[i] = uint64(i)*4_999 + 1
 	}
-	require.NoError(b, h.start())
 	s := newStream(b.Context())
 	require.NoError(b, h.subscribe(s, posts(shown...)))
 	defer s.leave()
@@ -47,7 +46,6 @@ func BenchmarkTurn(b *testing.B) {
 	for _, until := range []string{"published", "sent"} {
 		b.Run(until, func(b *testing.B) {
 			h := newHub(b, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
-			require.NoError(b, h.start())
 			sent := make(chan struct{}, streams)
 			var ends []func()
 			for range streams {

@@ -100,7 +100,7 @@ func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg promet
 	}
 	h := &Hub{
 		options: o, likes: likes, rankings: rankings, log: log, metrics: metrics, changed: make(chan struct{}, 1),
-		posts: newRegistry[uint64](likes.Epoch), ranked: newRegistry[rankingKey](rankings.Epoch),
+		posts: &registry[uint64]{epoch: likes.Epoch}, ranked: &registry[rankingKey]{epoch: rankings.Epoch},
 	}
 	h.Handler = problem.ByMethod(map[string]http.HandlerFunc{http.MethodGet: h.answer})
 	h.mu.streams, h.mu.drained = map[*stream]struct{}{}, make(chan struct{})
@@ -112,9 +112,9 @@ func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg promet
 // Run publishes changes until ctx ends. Then it closes all streams, and returns once they are closed: each has
 // WriteTimeout for the write in flight, and leaveTimeout to close its connection. Call it once.
 func (h *Hub) Run(ctx context.Context) error {
-	if err := h.start(); err != nil {
-		return err
-	}
+	h.mu.Lock()
+	h.mu.phase = running
+	h.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
@@ -138,16 +138,6 @@ func signal(ch chan<- struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
-}
-
-func (h *Hub) start() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.phase != idle {
-		return errors.New("live: Run was called twice")
-	}
-	h.mu.phase = running
-	return nil
 }
 
 // stop ends all streams and waits for their handlers.

@@ -155,7 +155,7 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 	}
 	values := make([]value, len(posts))
 	for i, post := range posts {
-		values[i] = counts(wire.NewPostLikes(post, all[i], positions[at]))
+		values[i] = counts(wire.PostLikes{PostID: post, Counts: all[i], AsOf: positions[at]})
 	}
 	return positions[at].Offset, values, nil
 }

@@ -3,8 +3,8 @@ package live
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -126,35 +126,21 @@ func (w *watched[K]) nudge(subjects []*subject) {
 
 // registry has the watched of every partition that was ever requested.
 type registry[K comparable] struct {
-	epoch func(partition int32) (string, error)
-	mu    struct {
-		sync.Mutex
-		partitions map[int32]*watched[K]
-	}
-}
-
-func newRegistry[K comparable](epoch func(int32) (string, error)) *registry[K] {
-	r := &registry[K]{epoch: epoch}
-	r.mu.partitions = map[int32]*watched[K]{}
-	return r
+	epoch      func(partition int32) (string, error)
+	partitions sync.Map // *watched[K] by partition
 }
 
 func (r *registry[K]) of(partition int32) *watched[K] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.mu.partitions[partition]
-	if w == nil {
-		w = &watched[K]{}
-		w.mu.subjects = map[K]*subject{}
-		r.mu.partitions[partition] = w
-	}
-	return w
+	added := &watched[K]{}
+	added.mu.subjects = map[K]*subject{}
+	w, _ := r.partitions.LoadOrStore(partition, added)
+	return w.(*watched[K])
 }
 
-func (r *registry[K]) all() map[int32]*watched[K] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.mu.partitions)
+func (r *registry[K]) all() iter.Seq2[int32, *watched[K]] {
+	return func(yield func(int32, *watched[K]) bool) {
+		r.partitions.Range(func(p, w any) bool { return yield(p.(int32), w.(*watched[K])) })
+	}
 }
 
 // publish encodes the changes since the last call, and wakes the streams that show them.
@@ -200,7 +186,7 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 		if sub == nil {
 			continue
 		}
-		post := wire.NewPostLikes(c.PostID, c.Counts, asOf)
+		post := wire.PostLikes{PostID: c.PostID, Counts: c.Counts, AsOf: asOf}
 		if owners, err := h.likes.PartitionsOf(c.PostID); err == nil && len(owners) > 1 {
 			w.setLocked(sub, sharedCounts(post, h.likes))
 		} else {
@@ -247,7 +233,7 @@ func sharedCounts(p wire.PostLikes, likes Likes) value {
 		if err != nil {
 			return nil, fmt.Errorf("counts of post %d: %w", p.PostID, err)
 		}
-		p.Likes, p.Dislikes = sum[0].Likes, sum[0].Dislikes
+		p.Counts = sum[0]
 		return counts(p)()
 	}
 }

@@ -21,15 +21,9 @@ type Position struct {
 
 // PostLikes is the counts of a post, as of a position in likes.
 type PostLikes struct {
-	PostID   uint64   `json:"post_id,string"`
-	Likes    int64    `json:"likes"`
-	Dislikes int64    `json:"dislikes"`
-	AsOf     Position `json:"as_of"`
-}
-
-// NewPostLikes returns the response for a post.
-func NewPostLikes(post uint64, c schema.Counts, asOf Position) PostLikes {
-	return PostLikes{PostID: post, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf}
+	PostID uint64 `json:"post_id,string"`
+	schema.Counts
+	AsOf Position `json:"as_of"`
 }
 
 // Likers is a page of the users who like a post.
@@ -151,7 +145,7 @@ type PartitionStats struct {
 
 // AppendJSON appends p as encoding/json writes it.
 func (p *PostLikes) AppendJSON(b []byte) []byte {
-	b = appendCounts(b, p.PostID, schema.Counts{Likes: p.Likes, Dislikes: p.Dislikes})
+	b = appendCounts(b, p.PostID, p.Counts)
 	b = append(b, `,"as_of":`...)
 	b = p.AsOf.appendJSON(b)
 	return append(b, '}')

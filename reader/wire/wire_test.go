@@ -14,8 +14,11 @@ func TestEncodersAreAsEncodingJSON(t *testing.T) {
 	positions := []Position{{}, {Partition: 3, Offset: 1018}, {Partition: math.MaxInt32, Offset: math.MaxInt64}}
 	for _, p := range []PostLikes{
 		{},
-		{PostID: 42, Likes: 3, Dislikes: 1, AsOf: positions[1]},
-		{PostID: math.MaxUint64, Likes: math.MinInt64, Dislikes: math.MaxInt64, AsOf: positions[2]},
+		{PostID: 42, Counts: schema.Counts{Likes: 3, Dislikes: 1}, AsOf: positions[1]},
+		{
+			PostID: math.MaxUint64, AsOf: positions[2],
+			Counts: schema.Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64},
+		},
 	} {
 		want, err := json.Marshal(p)
 		require.NoError(t, err)

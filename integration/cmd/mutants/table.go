@@ -266,7 +266,7 @@ var mutants = []mutant{
 	{9, "a loss that arrives in one poll with later records is detected", one("stream/poll.go", "if (t.Partitions[i].Err != nil) == failed {", "if failed {"), test("stream", "TestDataLossIsHandledBeforeLaterRecords")},
 	{9, "streams are notified when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a response waits for min_offset", one("reader/view/likes.go", "state.progress.NextOffset >= want.Offset {", "state.progress.NextOffset >= min(want.Offset, 0) {"), test("reader/view", "TestWaitIsBounded")},
-	{9, "views outlive the requests that read them", one("reader/reader.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersRequestsInFlight")},
+	{9, "views outlive the requests that read them", one("httpserver/server.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersRequestsInFlight")},
 	{7, "nothing is folded while reactions move to other partitions", one(foldWorkerGo,
 		"	if p.Migrating {\n", "	if false {\n"), test("processor", "TestRepartitionResumesWhereItWasStopped")},
 	{6, "moved reactions are not counted again", one(counterGo, "u.Moved && w.db", "false && w.db"), test("processor", "TestMovedReactionsAreNotCountedAgain")},
