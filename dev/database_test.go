@@ -19,7 +19,6 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/integration/testrun"
-	"kudos/sql"
 )
 
 func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
@@ -263,51 +262,6 @@ func TestDatabaseNamesTheAddressInUse(t *testing.T) {
 	for _, address := range []string{d.Address(), "localhost"} {
 		_, err := StartDatabase(address)
 		require.ErrorContains(t, err, address)
-	}
-}
-
-// TestDatabaseServesTheStore runs kudos' migrations and store on it, with several partitions concurrently.
-func TestDatabaseServesTheStore(t *testing.T) {
-	d, db := newDatabase(t)
-	o := sql.DefaultOptions()
-	o.DSN = d.DSN()
-	for range 2 {
-		require.NoError(t, sql.Migrate(t.Context(), o, testkit.Log()))
-	}
-	require.EqualValues(t, 1, scalar(t, db, "SELECT GET_LOCK('migrate', 1)"))
-	store, err := sql.New(o, testkit.Log())
-	require.NoError(t, err)
-	defer store.Close()
-
-	const partitions, ranges = 4, 20
-	source := sql.Source{Topic: "like-updates", TopicID: [16]byte{1}, Partitions: partitions}
-	apply := func(partition int32) error {
-		at, err := store.Position(t.Context(), source, partition)
-		if err != nil {
-			return err
-		}
-		for range ranges {
-			next := sql.Position{NextOffset: at.NextOffset + 2, NextSeq: at.NextSeq + 1}
-			counts := []sql.CountDelta{{PostID: 1, Likes: 1}, {PostID: uint64(10 + partition), Likes: 1}}
-			hours := []sql.HourDelta{{Hour: 480_000, Region: "DE", Likes: 2}}
-			if err := store.Apply(t.Context(), source, partition, at, next, counts, hours); err != nil {
-				return err
-			}
-			at = next
-		}
-		return nil
-	}
-	var group errgroup.Group
-	for p := range int32(partitions) {
-		group.Go(func() error { return apply(p) })
-	}
-	require.NoError(t, group.Wait())
-	for query, want := range map[string]int64{
-		"`count` FROM like_count WHERE post_id = 1":            partitions * ranges,
-		"CAST(SUM(likes) AS SIGNED) FROM like_hourly":          2 * partitions * ranges,
-		"CAST(SUM(next_offset) AS SIGNED) FROM applied_offset": 2 * partitions * ranges,
-	} {
-		require.Equal(t, want, scalar(t, db, "SELECT "+query))
 	}
 }
 
