@@ -16,37 +16,6 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkProcessors measures how fast 1, 2 and 4 processors fold 8 partitions on this machine, and their total CPU
-// time per million events: its growth with their number is the cost of adding processors on separate machines.
-func BenchmarkProcessors(b *testing.B) {
-	events := fromEnv(b, "KUDOS_TEST_EVENTS", 4_000_000)
-	for _, processes := range []int{1, 2, 4} {
-		b.Run(fmt.Sprint(processes), func(b *testing.B) {
-			for range b.N {
-				b.StopTimer()
-				s := newRealSystem(b, func(s *system) { s.partitions = 8 })
-				s.preload(events, 1000)
-				var processors []*process
-				for i := range processes {
-					processors = append(processors, s.processor(fmt.Sprintf("processor-%d", i)))
-				}
-				b.StartTimer()
-				begin, cpu := time.Now(), 0.0
-				for _, p := range processors {
-					p.start()
-				}
-				waitFor(b, 5*time.Minute, "the log to be drained", func() bool { return s.left() == "" })
-				b.ReportMetric(float64(events)/time.Since(begin).Seconds(), "counted/s")
-				for _, p := range processors {
-					cpu += p.sum("process_cpu_seconds_total", nil)
-					p.stop()
-				}
-				b.ReportMetric(cpu/float64(events)*1e6, "cpu-s/10⁶")
-			}
-		})
-	}
-}
-
 // BenchmarkSizes measures the size of the logs and tables that result from likes, in bytes: per record of each Kafka
 // topic, before compaction, and per row of like_count in InnoDB.
 func BenchmarkSizes(b *testing.B) {
