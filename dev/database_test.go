@@ -19,6 +19,7 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/integration/tier"
 )
 
 func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
@@ -234,14 +235,14 @@ func TestClosedConnectionReleasesItsLock(t *testing.T) {
 }
 
 func TestDatabaseServesTheCommandLineClient(t *testing.T) {
-	client := commandLineClient(t, "mariadb", "mariadb-client")
+	tier.NeedPrograms(t, "mariadb")
 	d, db := newDatabase(t)
 	must(t, db, createCounts)
 	host, port, err := net.SplitHostPort(d.Address())
 	require.NoError(t, err)
 	const queries = "insert into counts (post_id, likes, dislikes) values (42, 7, 1), (43, 8, 0);" +
 		" select post_id, likes from counts order by 2 desc limit 10; show tables"
-	out, err := exec.CommandContext(testkit.Context(t), client,
+	out, err := exec.CommandContext(testkit.Context(t), "mariadb",
 		"-h"+host, "-P"+port, "-uroot", databaseName, "--batch", "-e", queries).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "post_id\tlikes\n43\t8\n42\t7\nTables_in_kudos\ncounts\n", string(out))

@@ -215,7 +215,7 @@ func buildEarlier(t *testing.T) (program string) {
 		earlier = strings.TrimSpace(string(tag))
 	}
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
-		missing(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
+		tier.Lacks(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -22,7 +22,13 @@ func BenchmarkSizes(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 1_000_000)
 	for range b.N {
 		s := newRealSystem(b)
-		s.preload(events, 1_000_000)
+		r, start := rand.New(rand.NewPCG(1, 1)), time.Now().Add(-time.Hour).UnixMilli()
+		s.pour(func(send func(schema.Event)) {
+			for i := range events {
+				post, user := 1+r.Uint64N(1_000_000), 1+r.Uint64N(1<<40)
+				send(likeIn(schema.Region{'U', 'S'}, post, user, start+int64(i)/1000))
+			}
+		})
 		s.processor("processor").start()
 		s.drain(5 * time.Minute)
 		dirs, err := s.admin().DescribeAllLogDirs(b.Context(), nil)
@@ -40,16 +46,6 @@ func BenchmarkSizes(b *testing.B) {
 			"WHERE table_schema = DATABASE() AND table_name = 'like_count'")
 		b.ReportMetric(float64(size)/float64(rows), "like_count-B")
 	}
-}
-
-func (s *system) preload(n int, posts uint64) {
-	r := rand.New(rand.NewPCG(1, 1))
-	start := time.Now().Add(-time.Hour).UnixMilli()
-	s.pour(func(send func(schema.Event)) {
-		for i := range n {
-			send(likeIn(schema.Region{'U', 'S'}, 1+r.Uint64N(posts), 1+r.Uint64N(1<<40), start+int64(i)/1000))
-		}
-	})
 }
 
 // BenchmarkRanker measures one ranker on a real Kafka with 4 partitions: updates per second, and per second of its own
