@@ -19,6 +19,7 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
@@ -186,29 +187,16 @@ func TestBrokerKeepsTheProducersTime(t *testing.T) {
 	require.Equal(t, past, read(t, newClient(t, b, readFromStart(schema.TopicLikes)), 1)[0].Timestamp)
 }
 
-// commandLineClient returns the path of a program. Without it the test is skipped, and fails in CI.
-func commandLineClient(t *testing.T, name, debian string) string {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		missing := fmt.Sprintf("needs %s (Debian: apt-get install %s)", name, debian)
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
-	return path
-}
-
 func TestBrokerServesKcat(t *testing.T) {
-	client := commandLineClient(t, "kcat", "kcat")
+	tier.NeedPrograms(t, "kcat")
 	b, _ := startBroker(t, "", 1)
 	ctx := testkit.Context(t)
-	produce := exec.CommandContext(ctx, client, "-b", b.Address(), "-P", "-t", schema.TopicLikes, "-K:")
+	produce := exec.CommandContext(ctx, "kcat", "-b", b.Address(), "-P", "-t", schema.TopicLikes, "-K:")
 	produce.Stdin = bytes.NewBufferString(`42:{"user_id":7,"action":"LIKE"}` + "\n")
 	out, err := produce.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	args := []string{"-b", b.Address(), "-C", "-t", schema.TopicLikes, "-e", "-q", "-f", "%k %s"}
-	out, err = exec.CommandContext(ctx, client, args...).CombinedOutput()
+	out, err = exec.CommandContext(ctx, "kcat", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, `42 {"user_id":7,"action":"LIKE"}`, string(out))
 }

@@ -19,7 +19,7 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/integration/testrun"
-	"kudos/sql"
+	"kudos/integration/tier"
 )
 
 func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
@@ -235,14 +235,14 @@ func TestClosedConnectionReleasesItsLock(t *testing.T) {
 }
 
 func TestDatabaseServesTheCommandLineClient(t *testing.T) {
-	client := commandLineClient(t, "mariadb", "mariadb-client")
+	tier.NeedPrograms(t, "mariadb")
 	d, db := newDatabase(t)
 	must(t, db, createCounts)
 	host, port, err := net.SplitHostPort(d.Address())
 	require.NoError(t, err)
 	const queries = "insert into counts (post_id, likes, dislikes) values (42, 7, 1), (43, 8, 0);" +
 		" select post_id, likes from counts order by 2 desc limit 10; show tables"
-	out, err := exec.CommandContext(testkit.Context(t), client,
+	out, err := exec.CommandContext(testkit.Context(t), "mariadb",
 		"-h"+host, "-P"+port, "-uroot", databaseName, "--batch", "-e", queries).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "post_id\tlikes\n43\t8\n42\t7\nTables_in_kudos\ncounts\n", string(out))
@@ -263,51 +263,6 @@ func TestDatabaseNamesTheAddressInUse(t *testing.T) {
 	for _, address := range []string{d.Address(), "localhost"} {
 		_, err := StartDatabase(address)
 		require.ErrorContains(t, err, address)
-	}
-}
-
-// TestDatabaseServesTheStore runs kudos' migrations and store on it, with several partitions concurrently.
-func TestDatabaseServesTheStore(t *testing.T) {
-	d, db := newDatabase(t)
-	o := sql.DefaultOptions()
-	o.DSN = d.DSN()
-	for range 2 {
-		require.NoError(t, sql.Migrate(t.Context(), o, testkit.Log()))
-	}
-	require.EqualValues(t, 1, scalar(t, db, "SELECT GET_LOCK('migrate', 1)"))
-	store, err := sql.New(o, testkit.Log())
-	require.NoError(t, err)
-	defer store.Close()
-
-	const partitions, ranges = 4, 20
-	source := sql.Source{Topic: "like-updates", TopicID: [16]byte{1}, Partitions: partitions}
-	apply := func(partition int32) error {
-		at, err := store.Position(t.Context(), source, partition)
-		if err != nil {
-			return err
-		}
-		for range ranges {
-			next := sql.Position{NextOffset: at.NextOffset + 2, NextSeq: at.NextSeq + 1}
-			counts := []sql.CountDelta{{PostID: 1, Likes: 1}, {PostID: uint64(10 + partition), Likes: 1}}
-			hours := []sql.HourDelta{{Hour: 480_000, Region: "DE", Likes: 2}}
-			if err := store.Apply(t.Context(), source, partition, at, next, counts, hours); err != nil {
-				return err
-			}
-			at = next
-		}
-		return nil
-	}
-	var group errgroup.Group
-	for p := range int32(partitions) {
-		group.Go(func() error { return apply(p) })
-	}
-	require.NoError(t, group.Wait())
-	for query, want := range map[string]int64{
-		"`count` FROM like_count WHERE post_id = 1":            partitions * ranges,
-		"CAST(SUM(likes) AS SIGNED) FROM like_hourly":          2 * partitions * ranges,
-		"CAST(SUM(next_offset) AS SIGNED) FROM applied_offset": 2 * partitions * ranges,
-	} {
-		require.Equal(t, want, scalar(t, db, "SELECT "+query))
 	}
 }
 

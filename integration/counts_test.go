@@ -78,7 +78,7 @@ var deliveries = []delivery{
 
 // kcat sends events as JSON. Its partitioner (CRC32) is not Kafka's, so most are misrouted and must be forwarded.
 func (s *system) kcat(events []schema.Event) {
-	needPrograms(s.t, "kcat")
+	tier.NeedPrograms(s.t, "kcat")
 	var in bytes.Buffer
 	for _, e := range events {
 		fmt.Fprintf(&in, "%d\t{\"post_id\":%d,\"user_id\":\"%d\",\"action\":%q,\"time_ms\":%d,\"region\":%q}\n",

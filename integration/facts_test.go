@@ -167,32 +167,6 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 	require.Equal(t, s.partitions, known(), "committed again")
 }
 
-// TestRecoveryTime: how long a kill makes a process unavailable, with and without local state (3 brokers, 3 replicas).
-func TestRecoveryTime(t *testing.T) {
-	tier.Nightly(t)
-	s := newOwnSystem(t, 4, 3, nil)
-	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 2_000_000)
-	s.preload(pairs, 1_000_000)
-	s.stateDir = filepath.Join(t.TempDir(), "state")
-	p := s.processor("processor").start()
-	s.drain(10 * time.Minute)
-	for _, lost := range []bool{false, true} {
-		for range 3 {
-			p.kill()
-			if lost {
-				require.NoError(t, os.RemoveAll(s.stateDir))
-			}
-			s.preload(100, 1_000_000)
-			began := time.Now()
-			p.start()
-			s.drain(5 * time.Minute)
-			t.Logf("%d reactions, local state lost: %v: all counted %.1f s after the start (session timeout %s)", pairs,
-				lost, time.Since(began).Seconds(), s.sessionTimeout)
-		}
-	}
-	s.requireExact()
-}
-
 // twoReplicas has a partition on the first two of three brokers, led by the first, with unclean elections allowed.
 type twoReplicas struct {
 	*system

@@ -24,22 +24,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// missing skips a test that lacks what it needs. In CI, which has everything, it fails the test.
-func missing(t testing.TB, what string) {
-	if os.Getenv("CI") != "" {
-		require.FailNow(t, what)
-	}
-	t.Skip(what)
-}
-
-func needPrograms(t testing.TB, programs ...string) {
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil {
-			missing(t, fmt.Sprintf("%v: make deps", err))
-		}
-	}
-}
-
 func readText(t testing.TB, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"kudos/integration/oracle"
 	"kudos/schema"
 )
 
@@ -50,17 +48,7 @@ func TestRebalanceStopsOnlyWhatMoves(t *testing.T) {
 		}
 	})
 	visible := newStillness()
-	background(t, func(ctx context.Context) (none struct{}, err error) {
-		for ctx.Err() == nil && err == nil {
-			var positions map[int32]oracle.Position
-			positions, err = oracle.Positions(ctx, s.db.DB)
-			for n, at := range positions {
-				visible.saw(n, at.Offset)
-			}
-			pause(t, 5*time.Millisecond)
-		}
-		return none, nil
-	})
+	s.watchMySQL(visible)
 	shared := func() {
 		victim.waitAlive()
 		other.waitAlive()

@@ -67,31 +67,38 @@ func newFleet(t *testing.T, change ...func(*system)) *fleet {
 	}
 	next := opinions(uint64(fromEnv(t, "KUDOS_TEST_SEED", 1)), time.Now().Add(-24*time.Hour))
 	f.load = background(t, func(ctx context.Context) ([]schema.Event, error) { return f.likers.run(ctx, next, f.rate) })
-	f.watch()
+	f.watchMySQL(f.mysql)
+	f.watchReaders()
 	f.flowing()
 	return f
 }
 
-// watch observes the progress of MySQL's counts and of the readers, until the test ends.
-func (f *fleet) watch() {
-	looking := func(look func(context.Context) error) {
-		background(f.t, func(ctx context.Context) (none struct{}, err error) {
-			for ctx.Err() == nil && err == nil {
-				err = look(ctx)
-				pause(f.t, 10*time.Millisecond)
-			}
-			return none, err
-		})
-	}
-	looking(func(ctx context.Context) error {
-		positions, err := oracle.Positions(ctx, f.db.DB)
+// looking calls look every few milliseconds until it fails or the test ends.
+func (s *system) looking(look func(context.Context) error) {
+	background(s.t, func(ctx context.Context) (none struct{}, err error) {
+		for ctx.Err() == nil && err == nil {
+			err = look(ctx)
+			pause(s.t, 5*time.Millisecond)
+		}
+		return none, err
+	})
+}
+
+// watchMySQL observes the progress of MySQL's counts by partition, until the test ends.
+func (s *system) watchMySQL(counts *stillness) {
+	s.looking(func(ctx context.Context) error {
+		positions, err := oracle.Positions(ctx, s.db.DB)
 		for p, at := range positions {
-			f.mysql.saw(p, at.Offset)
+			counts.saw(p, at.Offset)
 		}
 		return err
 	})
+}
+
+// watchReaders observes the progress of the readers, until the test ends.
+func (f *fleet) watchReaders() {
 	for _, r := range f.readers {
-		looking(func(ctx context.Context) error {
+		f.looking(func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
 			stats, err := ask[struct {
@@ -215,7 +222,7 @@ func buildEarlier(t *testing.T) (program string) {
 		earlier = strings.TrimSpace(string(tag))
 	}
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
-		missing(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
+		tier.Lacks(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

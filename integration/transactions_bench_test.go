@@ -46,12 +46,7 @@ type transactions struct {
 }
 
 func newTransactions(b *testing.B, s *system) *transactions {
-	member := s.client(kgo.ConsumerGroup(schema.GroupFold), kgo.ConsumeTopics(schema.TopicLikes))
-	m := kafka.Member{Group: schema.GroupFold}
-	waitFor(b, time.Minute, "membership", func() bool {
-		m.ID, m.Generation = member.GroupMetadata()
-		return m.Generation > 0
-	})
+	m, _ := s.joinFold()
 	options := kafka.DefaultOptions()
 	options.Brokers = s.brokers
 	t := &transactions{visible: make(chan time.Duration, 1_000_000)}

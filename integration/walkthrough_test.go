@@ -84,7 +84,7 @@ const walkDatabase = "kudos"
 
 // newWalk has empty servers and a shell in an empty directory.
 func newWalk(t *testing.T) *walk {
-	needPrograms(t, "bash", "curl", "kcat", "mariadb")
+	tier.NeedPrograms(t, "bash", "curl", "kcat", "mariadb")
 	w := &walk{system: newEmptySystem(t), primary: stack.MariaDBForTest(t, stack.DatabaseOptions{}), dir: t.TempDir()}
 	w.dsn = w.primary.DSN(walkDatabase)
 	w.addresses = map[string]string{"127.0.0.1:9092": w.brokers[0], "127.0.0.1:3306": w.primary.Address()}

@@ -16,44 +16,19 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkProcessors measures how fast 1, 2 and 4 processors fold 8 partitions on this machine, and their total CPU
-// time per million events: its growth with their number is the cost of adding processors on separate machines.
-func BenchmarkProcessors(b *testing.B) {
-	events := fromEnv(b, "KUDOS_TEST_EVENTS", 4_000_000)
-	for _, processes := range []int{1, 2, 4} {
-		b.Run(fmt.Sprint(processes), func(b *testing.B) {
-			for range b.N {
-				b.StopTimer()
-				s := newRealSystem(b, func(s *system) { s.partitions = 8 })
-				s.preload(events, 1000)
-				var processors []*process
-				for i := range processes {
-					processors = append(processors, s.processor(fmt.Sprintf("processor-%d", i)))
-				}
-				b.StartTimer()
-				begin, cpu := time.Now(), 0.0
-				for _, p := range processors {
-					p.start()
-				}
-				waitFor(b, 5*time.Minute, "the log to be drained", func() bool { return s.left() == "" })
-				b.ReportMetric(float64(events)/time.Since(begin).Seconds(), "counted/s")
-				for _, p := range processors {
-					cpu += p.sum("process_cpu_seconds_total", nil)
-					p.stop()
-				}
-				b.ReportMetric(cpu/float64(events)*1e6, "cpu-s/10⁶")
-			}
-		})
-	}
-}
-
 // BenchmarkSizes measures the size of the logs and tables that result from likes, in bytes: per record of each Kafka
 // topic, before compaction, and per row of like_count in InnoDB.
 func BenchmarkSizes(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 1_000_000)
 	for range b.N {
 		s := newRealSystem(b)
-		s.preload(events, 1_000_000)
+		r, start := rand.New(rand.NewPCG(1, 1)), time.Now().Add(-time.Hour).UnixMilli()
+		s.pour(func(send func(schema.Event)) {
+			for i := range events {
+				post, user := 1+r.Uint64N(1_000_000), 1+r.Uint64N(1<<40)
+				send(likeIn(schema.Region{'U', 'S'}, post, user, start+int64(i)/1000))
+			}
+		})
 		s.processor("processor").start()
 		s.drain(5 * time.Minute)
 		dirs, err := s.admin().DescribeAllLogDirs(b.Context(), nil)
@@ -71,16 +46,6 @@ func BenchmarkSizes(b *testing.B) {
 			"WHERE table_schema = DATABASE() AND table_name = 'like_count'")
 		b.ReportMetric(float64(size)/float64(rows), "like_count-B")
 	}
-}
-
-func (s *system) preload(n int, posts uint64) {
-	r := rand.New(rand.NewPCG(1, 1))
-	start := time.Now().Add(-time.Hour).UnixMilli()
-	s.pour(func(send func(schema.Event)) {
-		for i := range n {
-			send(likeIn(schema.Region{'U', 'S'}, 1+r.Uint64N(posts), 1+r.Uint64N(1<<40), start+int64(i)/1000))
-		}
-	})
 }
 
 // BenchmarkRanker measures one ranker on a real Kafka with 4 partitions: updates per second, and per second of its own

@@ -124,22 +124,6 @@ func TestUnavailableServerParksOnlyItsOwnPartitions(t *testing.T) {
 	require.Positive(t, p.metric("kudos_mysql_commit_seconds", "1"))
 }
 
-// With the same servers in another order, partitions would be counted in the wrong database.
-func TestReorderedShardsEndTheProcessor(t *testing.T) {
-	t.Parallel()
-	s := newSharded(t, 2)
-	s.mysql.Shards[0], s.mysql.Shards[1] = s.mysql.Shards[1], s.mysql.Shards[0]
-	s.like(1, 1)
-	err := s.runToEnd()
-	require.ErrorAs(t, err, new(*sql.ShardError))
-	require.ErrorContains(t, err, "this database is shard 1 of 2, but the settings say that it is shard 0 of 2")
-	for _, db := range s.dbs {
-		var rows int
-		require.NoError(t, db.Get(&rows, "SELECT COUNT(*) FROM applied_offset"))
-		require.Zero(t, rows)
-	}
-}
-
 // A server is unavailable during the check and then is another one: its partitions park, and nothing is counted there.
 func TestReplacedServerParks(t *testing.T) {
 	t.Parallel()

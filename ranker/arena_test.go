@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -244,13 +243,7 @@ func sharedDay(events, first int) func(testing.TB) [][]rankings.Record {
 // movieLens returns the updates of every each-th rating, by time.
 func movieLens(user func(uint64) uint64, each int) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
-		directory := os.Getenv("KUDOS_TEST_DATA")
-		if directory == "" {
-			const missing = "KUDOS_TEST_DATA is not set: it names the directory that holds movielens-small/"
-			require.Empty(t, os.Getenv("CI"), missing)
-			t.Skip(missing)
-		}
-		events, err := day.MovieLens(filepath.Join(directory, "movielens-small", "ratings.csv.gz"), user)
+		events, err := day.MovieLens(filepath.Join(day.MovieLensDir(t), "ratings.csv.gz"), user)
 		require.NoError(t, err)
 		slices.SortStableFunc(events, func(a, b day.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
 		var some []day.Event

@@ -176,13 +176,6 @@ func TestRankingsOfALaterVersionAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "trending/0 offset 0: decoding a ranking: unknown version 2")
 }
 
-func TestRankingsNeedTheirTopic(t *testing.T) {
-	_, kafka, _ := newBroker(t, 1, schema.TopicLikes)
-	_, err := OpenRankings(t.Context(), kafka, "DE", "1h", discardLog())
-	require.ErrorContains(t, err, `topic trending does not exist`)
-	require.ErrorContains(t, err, `kudos topics apply`)
-}
-
 func exclusionRecord(key, value string) *kgo.Record {
 	return &kgo.Record{Topic: schema.TopicExclusions, Key: []byte(key), Value: []byte(value)}
 }
@@ -284,15 +277,6 @@ func TestInvalidExclusionsAreLoggedAndSkipped(t *testing.T) {
 	require.Equal(t, uint64(1), list[0].PostID)
 	require.Contains(t, text.String(), "offset=1")
 	require.Contains(t, text.String(), "offset=2")
-}
-
-func TestExcludeNeedsItsTopic(t *testing.T) {
-	_, kafka, _ := newBroker(t, 1, schema.TopicLikes)
-	_, err := Exclude(t.Context(), kafka, []uint64{1}, schema.Exclusion{Excluded: true}, discardLog())
-	require.ErrorContains(t, err, "kudos topics apply")
-	require.ErrorContains(t, err, schema.TopicExclusions)
-	_, err = Exclusions(t.Context(), kafka, discardLog())
-	require.ErrorContains(t, err, "kudos topics apply")
 }
 
 // TestExcludeWaitsForKafka: a post that Kafka did not acknowledge is not reported as done.

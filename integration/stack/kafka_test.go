@@ -201,43 +201,6 @@ func TestKafkaReset(t *testing.T) {
 	require.Equal(t, []string{"new"}, readCommitted(ctx, t, k.Brokers(), "one", 1))
 }
 
-// Three nodes keep acknowledged records while any one of them is down, and do not acknowledge records while two are.
-func TestKafkaThreeNodes(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	k := stack.KafkaForTest(t, stack.KafkaOptions{Nodes: 3})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	client := newClient(t, k.Brokers(), kgo.TransactionalID("writer"))
-	createTopic(ctx, t, client, "t", 3)
-	inTransaction(ctx, t, client, "t", "a")
-
-	leader := leaderOf(ctx, t, client, "t")
-	require.NoError(t, k.Node(leader).Kill())
-	inTransaction(ctx, t, client, "t", "b")
-	require.NotEqual(t, leader, leaderOf(ctx, t, client, "t"))
-	require.NoError(t, k.Start(ctx))
-	require.NoError(t, k.WaitInSync(ctx))
-	require.Equal(t, []string{"a", "b"}, readCommitted(ctx, t, k.Brokers(), "t", 2))
-
-	require.NoError(t, k.Reset(ctx))
-	require.NoError(t, k.Close())
-}
-
-func leaderOf(ctx context.Context, t *testing.T, client *kgo.Client, topic string) int {
-	t.Helper()
-	var leader int32 = -1
-	require.Eventually(t, func() bool {
-		topics, err := kadm.NewClient(client).ListTopics(ctx, topic)
-		if err != nil || topics.Error() != nil {
-			return false
-		}
-		leader = topics[topic].Partitions[0].Leader
-		return leader >= 0
-	}, patience, 20*time.Millisecond, "topic %s has no leader", topic)
-	return int(leader)
-}
-
 // A property from a test overrides the default, and a server that cannot start says why.
 func TestKafkaThatCannotStart(t *testing.T) {
 	tier.Verify(t)

@@ -9,6 +9,7 @@ package tier
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 )
@@ -58,6 +59,25 @@ func RealServers() error {
 		return fmt.Errorf("`make check` has no real servers: begin the test with tier.Test(t) or tier.Verify(t)")
 	}
 	return nil
+}
+
+// Lacks skips a test that lacks what it needs. In CI, which has everything, it fails the test.
+func Lacks(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// NeedPrograms is for tests that run programs of integration/deps.sh themselves.
+func NeedPrograms(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			Lacks(t, fmt.Sprintf("%v: make deps", err))
+		}
+	}
 }
 
 func skipUnless(t testing.TB, tier string) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -18,11 +19,7 @@ func MovieLensDir(t testing.TB) string {
 	t.Helper()
 	directory := os.Getenv("KUDOS_TEST_DATA")
 	if directory == "" {
-		const missing = "KUDOS_TEST_DATA is not set: set it to the directory that contains movielens-small/"
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		tier.Lacks(t, "KUDOS_TEST_DATA is not set: set it to the directory that contains movielens-small/")
 	}
 	directory = filepath.Join(directory, "movielens-small")
 	if _, err := os.Stat(directory); err != nil {
