@@ -201,6 +201,38 @@ func (s *system) killRankers(kills int) {
 	s.ranker("ranker-2", busy...).start()
 }
 
+// TestOneUserMovesAPostByOne: however often a user toggles, no ranking counts more than one like of that user.
+func TestOneUserMovesAPostByOne(t *testing.T) {
+	s := verified(t)
+	s.processor("processor", "--set", "processor.max_batch=25").start()
+	s.ranker("ranker", busy...).start()
+	var toggles []schema.Event
+	start := time.Now().Add(-30 * time.Minute).UnixMilli()
+	for i := range int64(10_000) {
+		e := likeIn(day.Regions[i%5], 7, 1, start+i*60)
+		if i%2 == 1 {
+			e.Action = schema.Unlike
+		}
+		toggles = append(toggles, e)
+	}
+	for part := range slices.Chunk(toggles, 500) {
+		s.produce(part...)
+	}
+	s.produce(closed([]schema.Event{likeIn(day.Regions[0], 7, 1, start+601_000)}, time.Now().UnixMilli())...)
+	s.drain(2 * time.Minute)
+	s.waitRanked(rankingSettings, rankedWithin(0))
+	seen := 0
+	for key, ranking := range s.rankings() {
+		for _, p := range ranking.Posts {
+			if p.PostID == 7 {
+				seen++
+				require.Equal(t, int64(1), p.Likes, "%s as of %s", key, ranking.Watermark)
+			}
+		}
+	}
+	require.Greater(t, seen, 10, "rankings with the post")
+}
+
 // TestIdleTopicClosesItsWindows: without new likes, windows still close with time.
 func TestIdleTopicClosesItsWindows(t *testing.T) {
 	s := verified(t)
