@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,8 +124,7 @@ func TestGapParksItsPartition(t *testing.T) {
 	p.waitParked("2", "loss", "has seq 5 where 2 was expected")
 }
 
-// TestLogWithoutTheNextOffsetParks covers a log that begins after the next offset, and one that ends before it. A new
-// directory starts with what is left.
+// TestLogWithoutTheNextOffsetParks covers a log that begins after the next offset, and one that ends before it.
 func TestLogWithoutTheNextOffsetParks(t *testing.T) {
 	w := newWorld(t)
 	for p := range int32(partitions) {
@@ -153,11 +151,6 @@ func TestLogWithoutTheNextOffsetParks(t *testing.T) {
 	w.commit(1, 3)
 	require.NoError(t, w.broker.DeleteRecords(schema.TopicUpdates, 1, 7))
 	w.start().waitParked("1", "loss", "like-updates/1 starts at offset 7, but is archived only to 5")
-
-	w.opts.Dir = testOptions(t).Dir
-	w.want = slices.DeleteFunc(w.want, func(r Row) bool { return r.Partition == 1 && r.Offset < 7 })
-	w.start().waitReady()
-	w.waitArchived()
 }
 
 func TestRecreatedTopicIsAnotherLog(t *testing.T) {
@@ -171,9 +164,7 @@ func TestRecreatedTopicIsAnotherLog(t *testing.T) {
 	require.ErrorContains(t, p.Ready(), "is the archive of another like-updates")
 	p.stop()
 	w.waitArchived()
-	err := w.archive().Run(t.Context())
-	require.ErrorContains(t, err, "is the archive of another like-updates")
-	require.ErrorContains(t, err, "(action: set archive.dir to a new directory")
+	require.ErrorContains(t, w.archive().Run(t.Context()), "is the archive of another like-updates")
 	w.opts.Dir = testOptions(t).Dir
 	w.start().waitReady()
 }

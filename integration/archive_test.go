@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"strconv"
@@ -257,6 +258,65 @@ func TestArchiveStopsWithUnfinishedFiles(t *testing.T) {
 	a.stop()
 	s.requireArchived(t, dir)
 	require.Contains(t, a.logged(), `"msg":"file finished"`)
+}
+
+// newArchived returns a system with all changes in an archive, and the stopped archiver.
+func newArchived(t *testing.T) (*parks, *archiver) {
+	p := newRealParks(t)
+	a := p.archiver("archive", filepath.Join(t.TempDir(), "archive"), "50ms")
+	a.start()
+	p.requireArchived(t, a.dir)
+	a.stop()
+	return p, a
+}
+
+func (p *parks) archiveAgain(t *testing.T) (dir string) {
+	dir = filepath.Join(t.TempDir(), "again")
+	p.archiver("archive-again", dir, "50ms").start()
+	p.requireArchived(t, dir)
+	return dir
+}
+
+// TestArchiveParksWhereUpdatesAreGone: the partition parks, the others continue. A new directory starts with the rest.
+func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
+	p, a := newArchived(t)
+	before := readArchive(t, a.dir)
+	p.like(20)
+	p.waitCounted()
+	end := p.lastRecords(schema.TopicUpdates)[2].Offset
+	p.deleteBefore(schema.TopicUpdates, map[int32]int64{2: end})
+	a.start()
+	a.waitParked(fmt.Sprintf("like-updates/2 starts at offset %d", end))
+	want := p.changes()
+	maps.DeleteFunc(want, func(name archivedName, _ archived) bool { return name.partition == 2 })
+	maps.Copy(want, before)
+	waitFor(t, time.Minute, "the others to continue", func() bool { return len(readArchive(t, a.dir)) == len(want) })
+	require.Equal(t, want, readArchive(t, a.dir))
+	a.stop()
+
+	p.archiveAgain(t)
+}
+
+// TestArchiveOfRecreatedUpdates: an archive belongs to one log. The recreated log's starts with current counts.
+func TestArchiveOfRecreatedUpdates(t *testing.T) {
+	p, a := newArchived(t)
+	p.stop()
+	p.deleteTopic(schema.TopicUpdates)
+	p.topicsApply()
+	p.rebuild("--updates")
+	p.start()
+	p.like(5)
+	p.waitCounted()
+	p.fails([]string{"archive", "--brokers", p.brokerList(), "--set", "archive.dir=" + a.dir,
+		"--set", "admin.addr=127.0.0.1:0"},
+		a.dir+" is the archive of another like-updates", "set archive.dir to a new directory")
+
+	again := p.archiveAgain(t)
+	sums := map[int32]int64{}
+	for name, row := range readArchive(t, again) {
+		sums[name.partition] += row.Likes
+	}
+	require.Equal(t, p.want, sums)
 }
 
 // TestArchiveNoticesAnUncleanElection: archived records are lost from the log, and later records get their offsets.
