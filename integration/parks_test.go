@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
 )
 
-// Causes that a retry cannot repair are created for real. The partition must park and not skip anything, the others
-// must continue, readiness and log must name the action, and the action must work. TestRule7 and the tests of rebuilds
-// have more of them.
+// Every cause that a retry cannot repair is created for real. The partition must park and not skip anything, the others
+// must continue, readiness and log must name the action, and the action must work.
 
 // parks is a processor whose partitions have one post each, liked by new users each time.
 type parks struct {
@@ -28,13 +28,19 @@ type parks struct {
 
 // newParks has a running processor that has counted something in each partition.
 func newParks(s *system) *parks {
+	p := newUnknownParks(s)
+	p.like(20)
+	p.waitCounted()
+	return p
+}
+
+// newUnknownParks has a running processor, without any likes yet.
+func newUnknownParks(s *system) *parks {
 	p := &parks{system: s, post: map[int32]uint64{}, want: map[int32]int64{}}
 	for partition := range int32(s.partitions) {
 		p.post[partition] = s.postIn(partition)
 	}
 	p.processor = s.processor("processor", "--set", "processor.park_interval=1s").start()
-	p.like(20)
-	p.waitCounted()
 	return p
 }
 
@@ -117,6 +123,41 @@ func (p *parks) repair(args ...string) (said string) {
 	return said
 }
 
+// MySQL has lost the row of a partition.
+func TestParkAtAMissingPosition(t *testing.T) {
+	p := newRealParks(t)
+	p.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 2")
+	p.waitParked("like-updates/2", "no applied_offset row", "kudos rebuild")
+	p.othersGoOn(2)
+	p.rebuild()
+	p.resumes()
+}
+
+func TestParkAtRecreatedUpdates(t *testing.T) {
+	p := newRealParks(t)
+	p.stop()
+	p.deleteTopic(schema.TopicUpdates)
+	p.topicsApply()
+	p.start()
+	p.waitParked("likes/2", "topic like-updates was deleted and recreated", "kudos rebuild --updates")
+	p.waitParked("like-updates/2", "the counts in MySQL come from topic id", "kudos rebuild")
+	p.repair("--updates")
+}
+
+func TestParkAtARecreatedStateTable(t *testing.T) {
+	p := newRealParks(t)
+	p.stop()
+	p.deleteTopic(schema.TopicState)
+	p.run(p.topics(p.partitions, "apply")...)
+	p.start()
+	p.waitParked("likes/2", "no progress record", "kudos topics apply")
+	p.stop()
+	p.fails(p.topics(p.partitions, "apply"), "kudos rebuild --from-events")
+	p.rebuild("--from-events")
+	p.start()
+	p.resumes()
+}
+
 func TestParkAtRecreatedLikes(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
@@ -130,6 +171,29 @@ func TestParkAtRecreatedLikes(t *testing.T) {
 	p.start()
 	p.like(5)
 	p.waitCounted() // counted likes stay counted
+}
+
+// `kudos topics apply` could not write to the last partition.
+func TestParkAtAMissingProgressRecord(t *testing.T) {
+	s := verified(t)
+	s.deleteTopic(schema.TopicState)
+	s.deleteTopic(schema.TopicUpdates)
+	_, err := s.admin().CreateTopic(t.Context(), partitions, 1, nil, schema.TopicUpdates)
+	require.NoError(t, err)
+	s.write(updateRecord(3, schema.ProgressKey, schema.Update{Seq: 0}))
+	s.fails(s.topics(partitions, "apply"), "like-updates/3 has records")
+
+	p := newUnknownParks(s)
+	p.waitParked("likes/3", "no progress record", "kudos topics apply")
+	p.othersGoOn(3)
+	p.stop()
+	p.deleteBefore(schema.TopicUpdates, map[int32]int64{3: 1}) // the writer removes its record
+	p.topicsApply()
+	p.start()
+	// The position is missing, or beyond the rewritten updates.
+	p.waitParked("like-updates/3", "like-updates/3", "kudos rebuild")
+	p.rebuild()
+	p.resumes()
 }
 
 // Retention has deleted events that were not folded yet.
@@ -162,6 +226,27 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	require.Equal(t, before, p.counts())
 	p.repartition(6)
 	p.partitions = 6
+	p.resumes()
+}
+
+// While MySQL is unavailable, only the counts wait.
+func TestParkWhileMySQLIsUnavailable(t *testing.T) {
+	parallel(t, tier.Verify)
+	database := stack.MariaDBForTest(t, stack.DatabaseOptions{})
+	p := newParks(newSystemOn(t, database))
+	require.NoError(t, database.Kill())
+	p.like(20)
+	for partition := range p.partitions {
+		p.waitParked(fmt.Sprintf("like-updates/%d", partition), "applied position",
+			"kudos retries; check the server that the reason names")
+	}
+	waitFor(t, time.Minute, "the fold to continue", func() bool {
+		committed, end := p.standing()
+		return committed == end
+	})
+	_, text := p.processor.said("readyz")
+	require.NotContains(t, text, "likes/0 parked")
+	require.NoError(t, database.Start(t.Context()))
 	p.resumes()
 }
 

@@ -119,7 +119,7 @@ func TestOnlyCountsWaitForMySQL(t *testing.T) {
 		proxy.SetUnavailable(true)
 		s.produce(likes(100*(round+1), 20)...)
 		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked",
-			"applied position", "action: none: kudos retries; check the server that the reason names")
+			"applied position")
 		s.waitFolded()
 		require.NotContains(t, p.Ready().Error(), "group latest-like-action", "the fold is ready")
 		require.Equal(t, int64(10+20*round), s.counts()[postIn(0)].Likes)
