@@ -203,7 +203,8 @@ func TestStandbyPartitionsTakeTurns(t *testing.T) {
 	}
 }
 
-// A replica with a hung disk delays no other rebalance, nor its partition beyond the shutdown timeout; its directory is unused.
+// A replica with a hung disk delays no other rebalance, nor its partition beyond the shutdown timeout; nobody else uses
+// its directory.
 func TestStandbyReleaseIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -235,5 +236,5 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	close(hangs.ended)
 	testkit.WaitFor(t, "the new replica to follow", s.follows)
 	require.NotSame(t, store, copies.Get(testkit.Table, 0))
-	s.patience = testkit.Patience
+	s.opts.ShutdownTimeout = testkit.Patience
 }

@@ -45,8 +45,8 @@ func TestPlanHolds(t *testing.T) {
 
 func TestPlansThatDoNotHold(t *testing.T) {
 	for name, change := range map[string]func(*Plan){
-		"a post that outgrows its partition": func(p *Plan) { p.Load.Hot, p.Peak, p.Load.Buckets = 5e5, p.Peak+4e5, 1 },
-		"too few processors":                 func(p *Plan) { p.Load.Hot, p.Peak = 4e6, p.Peak+4e6; p.Processors = 2 },
+		"a post that outgrows its partition": func(p *Plan) { p.Load.Hot, p.Peak, p.Load.Buckets = 1e6, p.Peak+9e5, 1 },
+		"too few processors":                 func(p *Plan) { p.Load.Hot, p.Peak, p.Processors = 9e6, p.Peak+9e6, 2 },
 	} {
 		p := New(Largest(), Usual(), Measured())
 		change(&p)
@@ -55,7 +55,7 @@ func TestPlansThatDoNotHold(t *testing.T) {
 		require.Greater(t, max(o.BusiestProcessor, o.BusiestPartition), 1.0, name)
 	}
 	p := New(Largest(), Usual(), Measured())
-	p.Load.Hot, p.Peak = 5e5, p.Peak+4e5
+	p.Load.Hot, p.Peak = 1e6, p.Peak+9e5
 	require.False(t, Simulate(p, 1).Over, "with buckets the same post fits")
 }
 

@@ -19,24 +19,24 @@ type Units struct {
 	EventBytes, TableBytes, UpdateBytes, RowBytes, Reads, Pages, ViewBytes, Accepted Unit
 }
 
-// Measured are the figures of docs/benchmarks.md and docs/performance.md, from the slower machine.
+// Measured are the figures of docs/benchmarks.md and docs/performance.md.
 func Measured() Units {
 	return Units{
-		OwnCPU: Unit{"processor, CPU time per million events (1,000,000 posts, Zipf)", 4.39, "s", "benchmarks.md",
-			"4.39 (3.79–5.15)"},
-		OthersCPU: Unit{"Kafka and MariaDB, CPU time per million events", 8.82 - 4.39,
-			"s", "benchmarks.md", "8.82 (7.67–10.4)"},
-		HotRate: Unit{"one partition with one post", 419_947, "events/s", "benchmarks.md",
-			"419,947 (240,528–517,747)"},
+		OwnCPU: Unit{"processor, CPU time per million events (1,000,000 posts, Zipf)", 1.82, "s", "benchmarks.md",
+			"1.82 (1.79–1.90)"},
+		OthersCPU: Unit{"Kafka and MariaDB, CPU time per million events", 3.49 - 1.82,
+			"s", "benchmarks.md", "3.49 (3.46–3.72)"},
+		HotRate: Unit{"one partition with one post", 994_352, "events/s", "benchmarks.md",
+			"994,352 (951,655–1,051,801)"},
 		BytesAPair: Unit{"state on disk, per reaction", 23.8, "bytes", "benchmarks.md", "23.8 (23.8–23.8)"},
 		FilterBytes: Unit{"filter of known pairs in a processor's memory, per reaction", 2.5, "bytes", "performance.md",
 			"25 and not 100 MB at 10,000,000 pairs"},
-		Memory: Unit{"resident memory of a processor with 10,008,347 reactions", 911, "MiB", "benchmarks.md",
-			"911 (837–951)"},
-		Recovery: Unit{"recovery of a processor from Kafka", 909_503, "reactions/s", "benchmarks.md",
-			"909,503 (744,309–1,150,437)"},
+		Memory: Unit{"resident memory of a processor with 10,008,347 reactions", 1_148, "MiB", "benchmarks.md",
+			"1,148 (1,064–1,177)"},
+		Recovery: Unit{"recovery of a processor from Kafka", 2_475_150, "reactions/s", "benchmarks.md",
+			"2,475,150 (2,393,681–2,660,604)"},
 		RowsAnEvent: Unit{"rows changed in MySQL per event (1,000,000 posts, Zipf)", 0.27, "rows", "benchmarks.md",
-			"0.27 (0.27–0.27)"},
+			"0.27 (0.27–0.28)"},
 		EventBytes: Unit{"an event in likes", 25.5, "bytes", "performance.md", "| `likes` | 25.5 |"},
 		TableBytes: Unit{"a record of the state table's topic", 16.8, "bytes", "performance.md",
 			"| `latest-like-action-table` | 16.8 |"},
@@ -47,7 +47,7 @@ func Measured() Units {
 		Pages: Unit{"a reader, pages of 50 posts", 263_000, "counts/s", "performance.md", "263,000 posts/s"},
 		ViewBytes: Unit{"counts of a post in the memory of a reader", 12.2, "bytes", "performance.md",
 			"| snowflake | 11.3 | 12.2 |"},
-		Accepted: Unit{"a producer, single likes", 15_808, "likes/s", "benchmarks.md", "15,808 (12,320–16,878)"},
+		Accepted: Unit{"a producer, single likes", 37_467, "likes/s", "benchmarks.md", "37,467 (31,977–41,442)"},
 	}
 }
 

@@ -257,7 +257,7 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	require.Contains(t, report.Versions["database"], "MariaDB")
 	text, err := os.ReadFile(s.markdown)
 	require.NoError(t, err)
-	require.Contains(t, string(text), "| kudos | 3,000 |")
+	require.Contains(t, string(text), "|kudos|3,000|")
 	printed, err := os.ReadFile(out.Name())
 	require.NoError(t, err)
 	require.Contains(t, string(printed), string(text), "the output ends with the report")

@@ -21,7 +21,7 @@ var document string
 func rows(table [][]string) string {
 	var b strings.Builder
 	for _, cells := range table {
-		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+		b.WriteString("|" + strings.Join(cells, "|") + "|\n")
 	}
 	return b.String()
 }
@@ -200,7 +200,7 @@ func (p page) Processes() string {
 		return ":"
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-	return fmt.Sprintf(" (%s), load average at the start of a run: %s.", names, bench.StatOf(loads).With(""))
+	return fmt.Sprintf(" (%s),\nload average at the start of a run: %s.", names, bench.StatOf(loads).With(""))
 }
 
 // RecoveryRows are the rows of kudos' recovery.
