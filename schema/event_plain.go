@@ -3,7 +3,6 @@ package schema
 import (
 	"bytes"
 	"math"
-	"strconv"
 )
 
 // DecodePlainEvent decodes an event from JSON as programs usually write it: an object with known names, each once,
@@ -144,9 +143,16 @@ func (c *plainCursor) number() (n uint64, ok bool) {
 	for digits < len(c.rest) && '0' <= c.rest[digits] && c.rest[digits] <= '9' {
 		digits++
 	}
-	n, err := strconv.ParseUint(string(c.rest[:digits]), 10, 64)
-	if err != nil || digits > 1 && c.rest[0] == '0' {
+	text := c.rest[:digits]
+	if digits == 0 || (digits > 1 && text[0] == '0') {
 		return 0, false
+	}
+	for _, digit := range text {
+		d := uint64(digit - '0')
+		if n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
 	}
 	c.rest = c.rest[digits:]
 	// The closing quote must directly follow the digits; take would skip whitespace.

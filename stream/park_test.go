@@ -19,8 +19,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// failing returns a process hook that fails partition 0 with err, unless that is nil, but not at ticks: on a busy machine
-// each comes before the records, which would never be processed.
+// failing returns a process hook that fails partition 0 with err, unless that is nil, but not at ticks: on a busy
+// machine each comes before the records, which would never be processed.
 func failing(err *atomic.Pointer[error]) func(context.Context, *fakeWorker, *Batch) error {
 	return func(_ context.Context, w *fakeWorker, b *Batch) error {
 		if w.a.Partition == 0 && len(b.Records) > 0 {
