@@ -114,6 +114,7 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Equal(t, recovery.Drained.State.Pairs, recovery.Pairs)
 	require.Greater(t, recovery.Records, recovery.Pairs)
 	require.Positive(t, recovery.EntriesPerSecond)
+	require.Positive(t, recovery.KilledSeconds)
 	require.Positive(t, recovery.RSSBytes)
 	accepting := report.Runs[4].Producer
 	require.Positive(t, accepting.Single.Capacity.LikesPerSecond)

@@ -225,6 +225,14 @@ func cpuShare(name, process string) Figure[*LatencyLevel] {
 	}}
 }
 
+// AfterKill is KilledSeconds, which earlier reports lack.
+func (rec *Recovery) AfterKill() float64 {
+	if rec.KilledSeconds == 0 {
+		return none
+	}
+	return rec.KilledSeconds
+}
+
 // Recoveries summarizes a figure of the recoveries.
 func (r *Report) Recoveries(figure func(*Recovery) float64) Stat {
 	return over(r, func(run *Run) *Recovery { return run.Recovery }, figure)
@@ -236,8 +244,7 @@ var RecoveryFigures = []Figure[*Recovery]{
 	{"records of the state table's topic", "", func(rec *Recovery) float64 { return float64(rec.Records) }},
 	{"seconds", "", func(rec *Recovery) float64 { return rec.Seconds }},
 	{"pairs per second", "", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
-	{"after SIGKILL, with local state: seconds from the assignment", "",
-		func(rec *Recovery) float64 { return rec.KilledSeconds }},
+	{"after SIGKILL, with local state: seconds from the assignment", "", (*Recovery).AfterKill},
 	{"resident memory when ready, MiB", "", func(rec *Recovery) float64 { return float64(rec.RSSBytes) / mib }},
 	{"peak memory until then, MiB", "", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
 	{"resident memory of the processor that drained the events, MiB", "",

@@ -215,7 +215,7 @@ type Recovery struct {
 	RSSBytes  int64 `json:"rss_bytes,omitempty"`
 	PeakBytes int64 `json:"peak_bytes,omitempty"`
 	// KilledSeconds is for a process that was killed and has its files: from its assignment until it polls.
-	KilledSeconds float64 `json:"killed_seconds"`
+	KilledSeconds float64 `json:"killed_seconds,omitempty"`
 	Drained       Drain   `json:"drained"` // the run of another process that created the state
 }
 

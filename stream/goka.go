@@ -32,8 +32,8 @@ import (
 //
 // goka does not read Kafka, recover or keep a table, keep positions or produce: a Worker uses transactions, which goka
 // does not know. The topic manager says that the table is empty, so goka takes it for recovered at once; the worker
-// opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). Interface
-// methods that goka 1.1.17 never calls are not implemented: the interface is embedded, and nil.
+// opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). Embedded
+// interfaces are nil: goka 1.1.17 calls none of their other methods.
 
 // runGoka has goka run a partition until ctx ends.
 func runGoka(ctx context.Context, o *ProcessorOptions, cl *kgo.Client, log *slog.Logger, p *Partition) error {

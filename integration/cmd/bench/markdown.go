@@ -80,7 +80,7 @@ func (p page) Targets() (table [][]string) {
 	add("recovery, pairs/s", "≥", 2_000_000, "",
 		p.Recoveries(func(r *bench.Recovery) float64 { return r.EntriesPerSecond }))
 	add("recovery after SIGKILL, from the assignment", "≤", 1, " s",
-		p.Recoveries(func(r *bench.Recovery) float64 { return r.KilledSeconds }))
+		p.Recoveries((*bench.Recovery).AfterKill))
 	return table
 }
 
