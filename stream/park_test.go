@@ -92,7 +92,10 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 			var failure atomic.Pointer[error]
 			set(&failure, tc.err)
 			l.process = failing(&failure)
-			c.run(l, func(o *ProcessorOptions) { o.ParkInterval = 300 * time.Millisecond })
+			c.run(l, func(o *ProcessorOptions) {
+				o.ParkInterval = 300 * time.Millisecond
+				o.TickInterval = 20 * time.Microsecond // before the record is fetched again: not progress
+			})
 			testkit.WaitFor(t, "the retries", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
 			set(&failure, nil)
 			l.waitProcessed(0, offsets(0, 1))

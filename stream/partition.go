@@ -86,7 +86,7 @@ type Partition struct {
 	log        *slog.Logger
 	queue      *queue
 
-	failures int       // since the last batch or tick that succeeded
+	failures int       // since the last progress: a batch, or a tick without lag
 	lastDone time.Time // when the last batch or tick ended
 	retryAt  time.Time // when a parked or fenced partition is tried again
 	opened   chan struct{}
@@ -99,7 +99,7 @@ type Partition struct {
 		sync.Mutex
 		state   string
 		failure Failure
-		// lastFailure is why the partition was parked last, until a batch or tick succeeds:
+		// lastFailure is why the partition was parked last, until there is progress:
 		// reopening alone must not clear a failure that only Process can detect.
 		lastFailure Failure
 		since       time.Time
@@ -266,18 +266,18 @@ func (p *Partition) next() (*Batch, error) {
 }
 
 func (p *Partition) worked(b *Batch) {
-	p.failures = 0
 	p.mu.Lock()
-	// a tick is progress only if there is no lag
+	// A tick is progress only if there is no lag: the records that failed may not have been fetched again.
 	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 {
 		p.mu.movedAt = time.Now()
+		p.failures = 0
+		if p.mu.lastFailure != (Failure{}) {
+			p.log.Info("partition resumes", "offset", b.Next.Offset)
+			p.mu.lastFailure = Failure{}
+			p.mu.since = p.mu.movedAt
+		}
 	}
 	p.mu.position, p.mu.inFlight = b.Next, 0
-	if p.mu.lastFailure != (Failure{}) {
-		p.log.Info("partition resumes", "offset", b.Next.Offset)
-		p.mu.lastFailure = Failure{}
-		p.mu.since = time.Now()
-	}
 	p.mu.Unlock()
 	recycle(b.Records)
 	p.queue.reuse()
