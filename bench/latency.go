@@ -228,8 +228,8 @@ func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 			s.EventsPerSecond, s.Seconds = rate, m.plan.Confirm.Seconds()
 			return s, nil
 		}
-		if failed > 0 {
-			s.Resolution *= s.Resolution // larger and larger steps, since each takes long
+		if failed == 1 {
+			s.Resolution *= s.Resolution // each step takes long
 		}
 		rate /= s.Resolution
 	}

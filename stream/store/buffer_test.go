@@ -214,10 +214,12 @@ func TestSpillWaitsForCompactions(t *testing.T) {
 	testkit.WaitFor(t, "the spill to wait for a compaction", func() bool {
 		return len(testkit.Goroutines(t, "kudos/stream/store.(*Store).waitWhile")) == 1
 	})
+	require.True(t, s.pace.hurry.Load())
 	require.False(t, s.buffer.Settled())
 	require.Equal(t, map[string]string{"a": "alast"}, lookup(t, s, "a", "x"))
 	require.NoError(t, s.db.Compact(t.Context(), []byte("_"), []byte("z"), false))
 	require.NoError(t, s.buffer.Settle())
+	require.False(t, s.pace.hurry.Load())
 	require.NoError(t, s.Close())
 }
 

@@ -44,7 +44,8 @@ func (s *Store) compact(each func(key []byte)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	s.background = newBackground()
+	s.background, s.pace = newBackground(), newPace(s.fs)
+	s.pace.hurry.Store(true)
 	opts := s.pebbleOptions()
 	opts.ErrorIfNotExists = true
 	if s.db, err = pebble.Open(s.dir, opts); err != nil {

@@ -22,15 +22,16 @@ import (
 const memtableBytes = 32 << 20
 
 const (
-	l0Stop        = 20        // how many overlapping files may wait for a compaction before writes stop
+	l0Stop        = 40        // how many overlapping files may wait for a compaction before writes stop
+	l0Hurry       = 25        // how many may wait before compactions hurry
 	memtablesStop = 4         // how many memtables may wait for the disk before writes stop
 	minMemtable   = 256 << 10 // the size with which Pebble's memtable starts
 	// lBaseBytes: up to this size one level holds all of a store, and each compaction rewrites it; another level would
 	// write everything once more.
 	lBaseBytes = 512 << 20
-	// l0Compact is how many files may overlap before they are compacted. Filters skip most of them, and half as many
-	// compactions (than with 4) write half as much.
-	l0Compact = 10
+	// l0Compact is twice the number of files that may overlap before they are compacted. Filters skip most of them, and
+	// half as many compactions write half as much.
+	l0Compact = 20
 )
 
 // lockFile is Pebble's. corruptMark is ours: it tells the next Open that files are corrupted.
@@ -111,7 +112,7 @@ func (s *Store) load() error {
 		return errCorrupted
 	}
 	s.corrupt.Store(false)
-	s.background = newBackground()
+	s.background, s.pace = newBackground(), newPace(s.fs)
 	opts := s.pebbleOptions()
 	db, err := pebble.Open(s.dir, opts)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Store) load() error {
 
 func (s *Store) pebbleOptions() *pebble.Options {
 	opts := &pebble.Options{
-		FS:                          s.fs,
+		FS:                          s.pace,
 		Lock:                        s.lock,
 		Cache:                       s.cache,
 		DisableWAL:                  true,
@@ -200,6 +201,9 @@ const backgroundPause = 100 * time.Millisecond // the time between two attempts 
 // use of the store (see refresh), and until somebody notices, each failure sleeps.
 func (s *Store) backgroundFailed(b background) func(error) {
 	return func(err error) {
+		if errors.Is(err, errStopped) {
+			return
+		}
 		s.giveUp(b, err)
 		time.Sleep(backgroundPause)
 	}

@@ -39,9 +39,10 @@ func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
 	return s.db.Metrics().DiskSpaceUsage(), keys, true
 }
 
-// closeDB hides the store from other goroutines, then closes Pebble.
+// closeDB hides the store from other goroutines, then closes Pebble, which does not wait for compactions.
 func (s *Store) closeDB() error {
 	s.shown.show(nil, nil)
+	s.pace.stop.Store(true)
 	err := s.db.Close()
 	s.db = nil
 	return err

@@ -132,14 +132,18 @@ func (s *Store) AwaitWritable() error {
 func (s *Store) waitWhile(full func(*pebble.Metrics) bool) error {
 	pause := time.NewTicker(compactionPause)
 	defer pause.Stop()
-	for full(s.db.Metrics()) {
+	for {
+		m := s.db.Metrics()
+		s.pace.hurry.Store(m.Levels[0].Sublevels >= l0Hurry)
+		if !full(m) {
+			return nil
+		}
 		select {
 		case <-pause.C:
 		case <-s.background.Done(): // nothing compacts any more
 			return s.background.err()
 		}
 	}
-	return nil
 }
 
 // writeSpill writes a spill and the store's own record, in key order.

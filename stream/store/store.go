@@ -38,6 +38,7 @@ type Store struct {
 
 	lock       *pebble.Lock
 	db         *pebble.DB
+	pace       *pace // of db
 	shown      shownStore
 	corrupt    atomic.Bool // the content is wrong, or a file is corrupted
 	background background  // of the db that is open, or was last
