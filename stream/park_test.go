@@ -93,8 +93,7 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 			set(&failure, tc.err)
 			l.process = failing(&failure)
 			c.run(l, func(o *ProcessorOptions) {
-				o.ParkInterval = 300 * time.Millisecond
-				o.TickInterval = 20 * time.Microsecond // before the record is fetched again: not progress
+				o.ParkInterval, o.TickInterval = 300*time.Millisecond, 20*time.Microsecond // a tick before the record
 			})
 			testkit.WaitFor(t, "the retries", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
 			set(&failure, nil)

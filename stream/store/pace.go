@@ -19,10 +19,10 @@ type pace struct {
 
 func newPace(fs vfs.FS) *pace { return &pace{FS: fs, sleep: time.Sleep} }
 
-// compactionWrites is Pebble's name for them.
-const compactionWrites = "pebble-compaction"
-
-const longestPause = 50 * time.Millisecond
+const (
+	compactionWrites = "pebble-compaction" // Pebble's name for them
+	longestPause     = 50 * time.Millisecond
+)
 
 var errStopped = errors.New("a compaction ended because its store is being closed")
 

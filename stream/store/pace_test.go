@@ -1,89 +1,60 @@
 package store
 
 import (
-	"bytes"
-	"fmt"
 	"math/rand/v2"
-	"sync"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
 )
 
-// heldDisk holds the first write of a compaction until release, and counts them.
-type heldDisk struct {
-	vfs.FS
-	held, release chan struct{}
-	once          sync.Once
-	writes        atomic.Int32
-}
-
-type heldFile struct {
-	vfs.File
-	disk *heldDisk
-}
-
-func (d *heldDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := d.FS.Create(name, category)
-	if category == compactionWrites {
-		f = heldFile{f, d}
-	}
-	return f, err
-}
-
-func (f heldFile) Write(b []byte) (int, error) {
-	f.disk.writes.Add(1)
-	f.disk.once.Do(func() { close(f.disk.held) })
-	<-f.disk.release
-	return f.File.Write(b)
-}
-
 // A partition is handed over at once, however much is being compacted, and nothing is lost by it.
 func TestCloseEndsCompactions(t *testing.T) {
 	t.Parallel()
-	disk := &heldDisk{FS: vfs.NewMem(), held: make(chan struct{}), release: make(chan struct{})}
+	var writes atomic.Int32 // of compactions; the first one waits
+	release := make(chan struct{})
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && filepath.Ext(op.Path) == ".sst" {
+			writes.Add(1)
+			<-release
+		}
+		return nil
+	}))
 	s := bufferedStore(t, disk, "state")
-	value, keys := make([]byte, 100<<10), []string{"a", "b", "c", "d", "e", "f", "g", "h"}
-	spill := func(offset int) {
+	offset, keys, value := int64(-1), []string{"a", "b", "c", "d", "e", "f", "g", "h"}, make([]byte, 100<<10)
+	spill := func() {
+		offset++
+		require.Less(t, offset, int64(6*l0Compact), "nothing is compacted")
 		w := s.NewWrite()
 		for i, key := range keys {
-			r := rand.NewChaCha8([32]byte{byte(offset), byte(i)}) // nothing that can be compressed
-			_, _ = r.Read(value)
+			_, _ = rand.NewChaCha8([32]byte{byte(offset), byte(i)}).Read(value) // nothing that can be compressed
 			require.NoError(t, w.Set([]byte(key), value))
 		}
-		require.NoError(t, w.Commit(int64(offset)))
+		require.NoError(t, w.Commit(offset))
 		require.NoError(t, s.spillAll())
 	}
-	offset := 0
-	for compacting := false; !compacting; offset++ {
-		spill(offset)
-		select {
-		case <-disk.held:
-			compacting = true
-		default:
-			require.Less(t, offset, 3*l0Compact, "nothing is compacted")
-		}
+	for writes.Load() == 0 {
+		spill()
 	}
 	closed, pace, background := make(chan error), s.pace, s.background
 	go func() { closed <- s.Close() }()
 	testkit.WaitFor(t, "closing", pace.stop.Load)
-	close(disk.release)
+	close(release)
 	require.NoError(t, <-closed)
 	require.NoError(t, background.err(), "this is not a failure")
-	require.EqualValues(t, 1, disk.writes.Load(), "of a store of several MiB")
+	require.EqualValues(t, 1, writes.Load())
 
 	s = bufferedStore(t, disk, "state")
-	requireOffset(t, s, int64(offset-1), "closed")
+	requireOffset(t, s, offset, "closed")
 	require.Len(t, lookup(t, s, keys...), len(keys))
-	for ; disk.writes.Load() < 3; offset++ {
-		require.Less(t, offset, 6*l0Compact, "nothing is compacted any more")
-		spill(offset)
-		time.Sleep(time.Millisecond)
+	for writes.Load() < 3 {
+		spill()
 	}
 	require.NoError(t, s.Close())
 }
@@ -91,39 +62,22 @@ func TestCloseEndsCompactions(t *testing.T) {
 // A compaction pauses as long as it worked, but not for long, and not at all if many files wait for it.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	p := &pace{FS: vfs.NewMem()}
+	p := newPace(vfs.NewMem())
 	var paused []time.Duration
 	p.sleep = func(d time.Duration) { paused = append(paused, d) }
-	write := func(name string, category vfs.DiskWriteCategory, worked time.Duration) {
-		f, err := p.Create(name, category)
+	write := func(worked time.Duration) (pause time.Duration) {
+		paused = []time.Duration{0}
+		f, err := p.Create("1.sst", compactionWrites)
 		require.NoError(t, err)
-		if f, ok := f.(*pacedFile); ok {
-			f.last = time.Now().Add(-worked)
-		}
-		for range 2 {
-			n, err := f.Write(bytes.Repeat([]byte("x"), 10))
-			require.NoError(t, err)
-			require.Equal(t, 10, n)
-		}
-		if f, ok := f.(*pacedFile); ok {
-			require.Less(t, time.Since(f.last), time.Minute, "the next pause is as long as the next write takes")
-		}
-		require.NoError(t, f.Close())
-		info, err := p.Stat(name)
+		f.(*pacedFile).last = time.Now().Add(-worked)
+		_, err = f.Write([]byte("x"))
 		require.NoError(t, err)
-		require.EqualValues(t, 20, info.Size(), name)
+		require.Less(t, time.Since(f.(*pacedFile).last), time.Minute, "for the next write")
+		return paused[len(paused)-1]
 	}
-	write("flush", "pebble-memtable-flush", time.Hour)
-	require.Empty(t, paused)
-	for i, worked := range []time.Duration{10 * time.Millisecond, time.Hour} {
-		paused = nil
-		write(fmt.Sprint(i), compactionWrites, worked)
-		require.Len(t, paused, 2)
-		require.GreaterOrEqual(t, paused[0], min(worked, longestPause))
-		require.LessOrEqual(t, paused[0], longestPause)
-	}
-	paused = nil
+	require.Equal(t, longestPause, write(time.Hour))
+	pause := write(10 * time.Millisecond)
+	require.True(t, pause >= 10*time.Millisecond && pause <= longestPause, "%v", pause)
 	p.hurry.Store(true)
-	write("hurry", compactionWrites, time.Hour)
-	require.Empty(t, paused)
+	require.Zero(t, write(time.Hour))
 }
