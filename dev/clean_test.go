@@ -115,21 +115,22 @@ func TestHoldSeesWhatPassedBeforeIt(t *testing.T) {
 func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	b, _, writer := compacting(t)
 	transact(t, writer, kgo.TryCommit, "a=1")
-	release := b.hold(topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0})
+	tp, done := topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0}, make(chan error, 1)
+	release := b.hold(tp)
 	require.NoError(t, writer.BeginTransaction())
-	promise := make(chan error, 1)
-	writer.Produce(t.Context(), set("a=2"), func(_ *kgo.Record, err error) { promise <- err })
+	writer.Produce(t.Context(), set("a=2"), func(_ *kgo.Record, err error) { done <- err })
 
 	elsewhere := transactional(t, b, "elsewhere")
 	for range 2 { // it must not begin under the next hold either
 		beginWith(t, elsewhere, kgo.StringRecord("v")) // other partitions continue
 		require.NoError(t, elsewhere.EndTransaction(t.Context(), kgo.TryCommit))
-		require.Empty(t, promise)
-		release()
-		release = b.hold(topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0})
+		require.Empty(t, done)
+		last := b.held.Load()
+		release = b.hold(tp) // before that ends: between two holds it may begin
+		close(last.released)
 	}
 	release()
-	require.NoError(t, <-promise)
+	require.NoError(t, <-done)
 	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
 }
 

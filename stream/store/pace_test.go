@@ -49,7 +49,6 @@ func TestCloseEndsCompactions(t *testing.T) {
 	require.NoError(t, <-closed)
 	require.NoError(t, background.err(), "this is not a failure")
 	require.EqualValues(t, 1, writes.Load())
-
 	s = bufferedStore(t, disk, "state")
 	requireOffset(t, s, offset, "closed")
 	require.Len(t, lookup(t, s, keys...), len(keys))
