@@ -115,8 +115,8 @@ func TestHoldSeesWhatPassedBeforeIt(t *testing.T) {
 func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	b, _, writer := compacting(t)
 	transact(t, writer, kgo.TryCommit, "a=1")
-	tp, done := topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0}, make(chan error, 1)
-	release := b.hold(tp)
+	id, done := b.cluster.TopicInfo(schema.TopicState).TopicID, make(chan error, 1)
+	release := b.hold(topicPartition{schema.TopicState, id, 0})
 	require.NoError(t, writer.BeginTransaction())
 	writer.Produce(t.Context(), set("a=2"), func(_ *kgo.Record, err error) { done <- err })
 
@@ -126,7 +126,7 @@ func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 		require.NoError(t, elsewhere.EndTransaction(t.Context(), kgo.TryCommit))
 		require.Empty(t, done)
 		last := b.held.Load()
-		release = b.hold(tp) // before that ends: between two holds it may begin
+		release = b.hold(last.topicPartition) // before that ends: between two holds it may begin
 		close(last.released)
 	}
 	release()
@@ -207,13 +207,13 @@ func TestTrimKeepsTheLastRecords(t *testing.T) {
 		age        time.Duration
 		keep, want int64
 	}{
-		{2 * time.Hour, 1, 0},   // all are younger
-		{time.Minute, 10, 0},    // there are only ten
-		{time.Minute, 20, 0},    // nor twenty
-		{time.Minute, 7, 3},     // all but the last seven
-		{time.Minute, 1, 5},     // the old ones
-		{time.Minute, 7, 5},     // deleted records do not return
-		{time.Nanosecond, 2, 8}, // all are old
+		{2 * time.Hour, 1, 0}, // all are younger
+		{time.Minute, 10, 0},  // there are only ten
+		{time.Minute, 20, 0},  // nor twenty
+		{time.Minute, 7, 3},   // all but the last seven
+		{time.Minute, 1, 5},   // the old ones
+		{time.Minute, 7, 5},   // deleted records do not return
+		{-time.Minute, 2, 8},  // all are old
 	} {
 		got := trim(trimRule{keep: c.age, keepRecords: c.keep})
 		require.Equal(t, c.want, got, "older than %s, except the last %d", c.age, c.keep)
