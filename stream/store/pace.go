@@ -9,8 +9,8 @@ import (
 )
 
 // pace is the file system of one open db. A compaction rewrites up to the whole store, for seconds, and events wait
-// while it takes the CPU that their partition needs. So a compaction pauses for as long as each write took: the busier
-// the machine, the longer. It does not while too many files wait for it, and it ends when the db is closed.
+// while it takes the CPU that their partition needs. So after each write a compaction pauses for as long as that took:
+// the busier the machine, the longer. It hurries while many files wait for it, and it ends when the db is closed.
 type pace struct {
 	vfs.FS
 	hurry, stop atomic.Bool
