@@ -183,12 +183,11 @@ func (l *openLoop) sendAll(ctx context.Context, level *LatencyLevel, places []*p
 	defer fail(nil)
 	tick := time.NewTicker(sendEvery)
 	defer tick.Stop()
-	begin, sent := time.Since(l.begin), 0
+	sent := 0
 	for sent < l.events && !behind {
-		due := min(l.events, int((time.Since(l.begin)-begin).Seconds()*l.rate)+1)
+		due := min(l.events, int(time.Since(l.begin).Seconds()*l.rate)+1)
 		for ; sent < due; sent++ {
-			planned := time.Duration(float64(sent) / l.rate * float64(time.Second))
-			if err := l.sendOne(ctx, sent, begin+planned, fail); err != nil {
+			if err := l.sendOne(ctx, sent, time.Duration(float64(sent)/l.rate*float64(time.Second)), fail); err != nil {
 				return false, err
 			}
 		}
@@ -199,7 +198,7 @@ func (l *openLoop) sendAll(ctx context.Context, level *LatencyLevel, places []*p
 		}
 		behind = l.oldest(places) > giveUpAfter
 	}
-	level.Events, level.Seconds = sent, (time.Since(l.begin) - begin).Seconds()
+	level.Events, level.Seconds = sent, time.Since(l.begin).Seconds()
 	level.EventsPerSecond = float64(sent) / level.Seconds
 	if level.Used, err = meter.read(); err != nil {
 		return false, err

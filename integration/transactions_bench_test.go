@@ -16,9 +16,8 @@ import (
 
 // BenchmarkTransactions measures the transactions of one partition's fold, one after another, with one transactional id
 // and with two in turn, with as many brokers as replicas, and with the broker's default for how long it waits for the
-// previous transaction of an id (20 ms) or 1 ms. Half of
-// the records go to the state table, half to like-updates. Latency is from the beginning of a transaction until a
-// consumer has its last record. Run it with -benchtime 1000x.
+// previous transaction of an id (20 ms) or 1 ms. Half of the records go to the state table, half to like-updates.
+// Latency is from the beginning of a transaction until a consumer has its last record. Run it with -benchtime 1000x.
 func BenchmarkTransactions(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		for _, backoff := range []string{"20", "1"} {

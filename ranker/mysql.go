@@ -188,8 +188,7 @@ func readRanking(rec *kgo.Record) (sql.Ranking, error) {
 }
 
 func unreadableAt(rec *kgo.Record, why error) error {
-	action := fmt.Sprintf(actionUpgrade+
-		"; if something else wrote it, stop that writer and skip the record: "+
+	action := fmt.Sprintf(actionUpgrade+"; if something else wrote it, stop that writer and skip the record: "+
 		"UPDATE trending_position SET next_offset = %d WHERE topic = '%s' AND partition_id = %d",
 		rec.Offset+1, rec.Topic, rec.Partition)
 	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", rec.Topic, rec.Partition, rec.Offset, why)

@@ -62,8 +62,7 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 	require.Empty(t, again.Body)
 
 	require.NotEqual(t, etag, etagOf(h, "/"))
-	require.NotEqual(t, etagOf(h, "/dashboard.json"),
-		etagOf(Handler("http://a"), "/dashboard.json"))
+	require.NotEqual(t, etagOf(h, "/dashboard.json"), etagOf(Handler("http://a"), "/dashboard.json"))
 }
 
 func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {

@@ -44,9 +44,10 @@ type Txn struct {
 	log  *slog.Logger
 	cls  []*idClient // one for each id; empty when closed
 
-	inUse   int    // how many of the ids are used
-	next    int    // the id of the next transaction
-	outputs Topics // that are written to
+	fencedIn int32  // the generation when Fence began
+	inUse    int    // how many of the ids are used
+	next     int    // the id of the next transaction
+	outputs  Topics // that are written to
 }
 
 type idClient struct {
@@ -84,6 +85,8 @@ func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, lo
 // ErrFenced if the member has lost its membership: a process that was unavailable must not take the partition from its
 // new owner.
 func (t *Txn) Fence(ctx context.Context) error {
+	m, _ := t.opts.Member() // CheckMember returns the error
+	t.fencedIn = m.Generation
 	t.Close()
 	for _, id := range t.opts.IDs {
 		if err := t.fence(ctx, id); err != nil {
@@ -133,6 +136,9 @@ func (t *Txn) Outputs(topics Topics) { t.outputs = topics }
 // no error: until it ends, the partition is still ours.
 func (t *Txn) CheckMember(ctx context.Context) error {
 	m, err := t.opts.Member()
+	if err == nil && m.Generation != t.fencedIn { // another owner may have come between
+		err = ErrFenced
+	}
 	if err != nil {
 		return err
 	}

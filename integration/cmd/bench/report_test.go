@@ -116,8 +116,7 @@ func TestMarkdown(t *testing.T) {
 	} {
 		require.Contains(t, text, "\n"+line+"\n")
 	}
-	require.Less(t, strings.Index(text, "\n|kudos|1,000"), strings.Index(text, "\n|redis|1,000"),
-		"kudos comes first")
+	require.Less(t, strings.Index(text, "\n|kudos|1,000"), strings.Index(text, "\n|redis|1,000"), "kudos comes first")
 	require.NotContains(t, text, "without a result")
 
 	r.Runs[0].Drain, r.Runs[0].Error = nil, "it fell over\nand more"

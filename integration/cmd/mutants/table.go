@@ -95,6 +95,8 @@ var mutants = []mutant{
 	{2, "a fenced worker never initializes its transactional id again", []edit{
 		{stepGo, "	if errors.Is(err, kafka.ErrFenced) {", "	if false {"},
 		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
+	{2, "an owner whose generation ended before it had initialized all ids starts again", one(txnGo,
+		"	if err == nil && m.Generation != t.fencedIn {", "	if false {"), test("integration/simulation", "TestScripts")},
 	{2, "a process that has lost its membership does not take the partition", one(txnGo,
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
 
@@ -102,8 +104,7 @@ var mutants = []mutant{
 		"	if err := AddOffset(x.ctx, x.cl, x.cl.id, x.t.opts.Group, x.t.opts.Source, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
 	{3, "progress is in the transaction", one(batchGo,
 		"		out.progress.NextOffset, out.progress.LeaderEpoch = out.next.Offset, out.next.Epoch\n", ""), simulation},
-	{3, "updates are in the transaction", one(batchGo,
-		"	return out.add(schema.TopicUpdates, key,",
+	{3, "updates are in the transaction", one(batchGo, "	return out.add(schema.TopicUpdates, key,",
 		"	if len(u.Deltas) > 0 {\n		return &kgo.Record{}\n	}\n	return out.add(schema.TopicUpdates, key,"), simulation},
 	{3, "state is in the transaction", one(batchGo,
 		"		out.add(schema.TopicState, key, out.slice(schema.AppendCounts(out.bytes, c.Counts)))\n", "		_ = key\n"), simulation},
@@ -111,8 +112,7 @@ var mutants = []mutant{
 		"	out.records = append(out.records, v.Forwards...)\n", ""), simulation},
 	{3, "dead letters are in the transaction", one(batchGo,
 		"	out.records = append(out.records, v.DeadLetters...)\n", ""), simulation},
-	{3, "the local store is written only after the commit", one(batchGo,
-		"	return x.Commit(b.Next)\n",
+	{3, "the local store is written only after the commit", one(batchGo, "	return x.Commit(b.Next)\n",
 		"	if offset, ok := w.store.Offset(); ok {\n		if err := out.store.Commit(offset); err != nil {\n			return err\n		}\n	}\n	return x.Commit(b.Next)\n"), simulation},
 	{3, "a standby replica is closed before its partition is opened", one(groupGo,
 		"err := g.standby.release(ctx, n)", "err := error(nil)"), test("stream", "TestStandbyTakesOver")},
@@ -272,8 +272,7 @@ var mutants = []mutant{
 	{6, "moved reactions are not counted again", one(counterGo, "u.Moved && w.db", "false && w.db"), test("processor", "TestMovedReactionsAreNotCountedAgain")},
 	{8, "a misrouted event is forwarded once per layout", one(classifyGo, "forwardedIn(from) >= uint64(v.Layouts)", "true"), test("processor/fold/classify", "TestEventIsForwardedOncePerLayout")},
 	{8, "every event in the new partition of a moved reaction is later", one("ops/repartition/move.go", "	pair.Offset = -1\n", ""), test("processor", "TestRepartition")},
-	// Guards that were once removed without the tests of their package noticing.
-	// Assignment.
+	// Guards that were once removed without the tests of their package noticing. Assignment.
 	{2, "a partition that is assigned to another process is not fenced", one(groupGo, "err != nil || m == nil {", "m == nil {"), test("stream", "TestStayingPartitionsAreNotInterrupted")},
 	{2, "a partition that stays is fenced in the current generation", one(groupGo,
 		"	g.current.Store(m)\n", "	g.current.CompareAndSwap(nil, m)\n"), test("stream", "TestStayingPartitionsAreNotInterrupted")},
