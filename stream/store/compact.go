@@ -44,7 +44,7 @@ func (s *Store) compact(each func(key []byte)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	s.background, s.pace = newBackground(), newPace(s.fs)
+	s.background, s.pace = newBackground(), &pace{FS: s.fs}
 	s.pace.hurry.Store(true)
 	opts := s.pebbleOptions()
 	opts.ErrorIfNotExists = true

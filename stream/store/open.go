@@ -112,7 +112,7 @@ func (s *Store) load() error {
 		return errCorrupted
 	}
 	s.corrupt.Store(false)
-	s.background, s.pace = newBackground(), newPace(s.fs)
+	s.background, s.pace = newBackground(), &pace{FS: s.fs}
 	opts := s.pebbleOptions()
 	db, err := pebble.Open(s.dir, opts)
 	if err != nil {

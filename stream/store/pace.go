@@ -9,19 +9,19 @@ import (
 )
 
 // pace is the file system of one open db. A compaction rewrites up to the whole store, for seconds, and events wait
-// while it takes the CPU that their partition needs. So after each write a compaction pauses for as long as that took:
-// the busier the machine, the longer. It hurries while many files wait for it, and it ends when the db is closed.
+// while it takes the CPU that their partition needs. So compactions pause after each write: those of all stores take a
+// third of a core together. They hurry while many files wait for them, and end when the db is closed.
 type pace struct {
 	vfs.FS
 	hurry, stop atomic.Bool
-	sleep       func(time.Duration)
 }
 
-func newPace(fs vfs.FS) *pace { return &pace{FS: fs, sleep: time.Sleep} }
+var compacting atomic.Int32 // compactions of this process, whose cores they share
 
 const (
 	compactionWrites = "pebble-compaction" // Pebble's name for them
-	longestPause     = 50 * time.Millisecond
+	pausing          = 3                   // a compaction alone takes this many times as long
+	longestPause     = 100 * time.Millisecond
 )
 
 var errStopped = errors.New("a compaction ended because its store is being closed")
@@ -31,6 +31,7 @@ func (p *pace) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if err != nil || category != compactionWrites {
 		return f, err
 	}
+	compacting.Add(1)
 	return &pacedFile{f, p, time.Now()}, nil
 }
 
@@ -45,8 +46,14 @@ func (f *pacedFile) Write(b []byte) (n int, err error) {
 		return 0, errStopped
 	}
 	if n, err = f.File.Write(b); err == nil && !f.pace.hurry.Load() {
-		f.pace.sleep(min(time.Since(f.last), longestPause))
+		times := pausing*time.Duration(compacting.Load()) - 1
+		time.Sleep(min(time.Since(f.last)*times, longestPause))
 	}
 	f.last = time.Now()
 	return n, err
+}
+
+func (f *pacedFile) Close() error {
+	compacting.Add(-1)
+	return f.File.Close()
 }

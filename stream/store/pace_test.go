@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -58,25 +59,28 @@ func TestCloseEndsCompactions(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A compaction pauses as long as it worked, but not for long, and not at all if many files wait for it.
+// A compaction pauses longer than it worked, and longer beside others, but not for long, and not at all if many files
+// wait for it.
 func TestPace(t *testing.T) {
-	t.Parallel()
-	p := newPace(vfs.NewMem())
-	var paused []time.Duration
-	p.sleep = func(d time.Duration) { paused = append(paused, d) }
-	write := func(worked time.Duration) (pause time.Duration) {
-		paused = []time.Duration{0}
-		f, err := p.Create("1.sst", compactionWrites)
-		require.NoError(t, err)
-		f.(*pacedFile).last = time.Now().Add(-worked)
-		_, err = f.Write([]byte("x"))
-		require.NoError(t, err)
-		require.Less(t, time.Since(f.(*pacedFile).last), time.Minute, "for the next write")
-		return paused[len(paused)-1]
-	}
-	require.Equal(t, longestPause, write(time.Hour))
-	pause := write(10 * time.Millisecond)
-	require.True(t, pause >= 10*time.Millisecond && pause <= longestPause, "%v", pause)
-	p.hurry.Store(true)
-	require.Zero(t, write(time.Hour))
+	synctest.Test(t, func(t *testing.T) {
+		p := &pace{FS: vfs.NewMem()}
+		create := func() vfs.File { f, err := p.Create("1.sst", compactionWrites); require.NoError(t, err); return f }
+		pause := func(worked time.Duration) time.Duration {
+			f := create()
+			defer f.Close()
+			time.Sleep(worked)
+			written := time.Now()
+			for range 2 { // the second one at once
+				_, err := f.Write([]byte("x"))
+				require.NoError(t, err)
+			}
+			return time.Since(written)
+		}
+		require.Equal(t, 4*time.Millisecond, pause(2*time.Millisecond))
+		require.Equal(t, longestPause, pause(time.Hour))
+		defer create().Close()
+		require.Equal(t, 10*time.Millisecond, pause(2*time.Millisecond))
+		p.hurry.Store(true)
+		require.Zero(t, pause(time.Hour))
+	})
 }
