@@ -187,7 +187,8 @@ func (l *openLoop) sendAll(ctx context.Context, level *LatencyLevel, places []*p
 	for sent < l.events && !behind {
 		due := min(l.events, int(time.Since(l.begin).Seconds()*l.rate)+1)
 		for ; sent < due; sent++ {
-			if err := l.sendOne(ctx, sent, time.Duration(float64(sent)/l.rate*float64(time.Second)), fail); err != nil {
+			planned := time.Duration(float64(sent) / l.rate * float64(time.Second))
+			if err := l.sendOne(ctx, sent, planned, fail); err != nil {
 				return false, err
 			}
 		}

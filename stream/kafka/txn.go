@@ -132,11 +132,11 @@ func (t *Txn) Alternate(on bool) {
 // recreated since the owner looked it up is an error (ErrRecreated) of that transaction, not another topic to write to.
 func (t *Txn) Outputs(topics Topics) { t.outputs = topics }
 
-// CheckMember checks the membership with a heartbeat and returns ErrFenced if it has ended. A rebalance in progress is
-// no error: until it ends, the partition is still ours.
+// CheckMember checks the membership with a heartbeat. It returns ErrFenced if it has ended, or is of a later generation
+// than Fence's. A rebalance in progress is no error: until it ends, the partition is still ours.
 func (t *Txn) CheckMember(ctx context.Context) error {
 	m, err := t.opts.Member()
-	if err == nil && m.Generation != t.fencedIn { // another owner may have come between
+	if err == nil && m.Generation != t.fencedIn { // another member may have had the partition between
 		err = ErrFenced
 	}
 	if err != nil {

@@ -145,7 +145,9 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		LBaseMaxBytes:               lBaseBytes,
 		Logger:                      quietLogger{s.log},
 		EventListener: &pebble.EventListener{
-			DataCorruption:  s.foundCorrupted, // Pebble's default would end the process
+			DataCorruption: func(info pebble.DataCorruptionInfo) { // Pebble's default would end the process
+				s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
+			},
 			BackgroundError: s.backgroundFailed(s.background),
 		},
 	}
@@ -156,10 +158,6 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most lookups of new pairs end here
 	}
 	return opts
-}
-
-func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
-	s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
 }
 
 // Distrust marks the content as wrong: it stops all writes to the store, and CatchUp rebuilds it.

@@ -59,16 +59,20 @@ func TestCloseEndsCompactions(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A compaction pauses longer than it worked, and longer beside others, but not for long, and not at all if many files
-// wait for it.
+// A compaction pauses longer than it worked, and longer while others work, but not for long, and not at all if many
+// files wait for it.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pace{FS: vfs.NewMem()}
-		create := func() vfs.File { f, err := p.Create("1.sst", compactionWrites); require.NoError(t, err); return f }
+		create := func() vfs.File {
+			f, err := p.Create("1.sst", compactionWrites)
+			require.NoError(t, err)
+			return f
+		}
 		pause := func(worked time.Duration) time.Duration {
 			f := create()
 			defer f.Close()
-			time.Sleep(worked)
+			time.Sleep(worked) // by the clock of synctest
 			written := time.Now()
 			for range 2 { // the second one at once
 				_, err := f.Write([]byte("x"))

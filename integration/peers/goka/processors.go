@@ -49,7 +49,8 @@ func (c *callbacks) first(ctx goka.Context) int64 {
 
 // pairs is the group that knows who likes what.
 func (c *callbacks) pairs() *goka.GroupGraph {
-	return goka.DefineGroup(groupPairs, goka.Input(likes, new(codec.Bytes), c.rekey), // they are decoded with their key
+	return goka.DefineGroup(groupPairs,
+		goka.Input(likes, new(codec.Bytes), c.rekey), // they are decoded with their key
 		goka.Loop(byteCodec{}, c.latest),
 		goka.Output(deltas, byteCodec{}),
 		goka.Persist(byteCodec{}),

@@ -169,7 +169,7 @@ func (g *generator) like(timeMs int64) schema.Event {
 	case g.rng.IntN(2) == 0:
 		e.PostID = worldPost(g.world.rank(g.rng))
 	default:
-		e.PostID = localPost(g.local.rank(g.rng), home)
+		e.PostID = postID(2*(g.local.rank(g.rng)*uint64(len(Regions))+uint64(home)) + 1)
 	}
 	return e
 }
@@ -215,9 +215,6 @@ func (g *generator) viral(home int) uint64 {
 func postID(n uint64) uint64 { return uint64(uint32(n)*2_654_435_761) + 1 }
 
 func worldPost(rank uint64) uint64 { return postID(2 * rank) }
-func localPost(rank uint64, home int) uint64 {
-	return postID(2*(rank*uint64(len(Regions))+uint64(home)) + 1)
-}
 
 // zipf draws rank k with a probability proportional to 1/(k+6), in integers, for the same results on every machine.
 type zipf struct{ upTo []uint64 } // cumulative weights
