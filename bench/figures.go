@@ -174,9 +174,7 @@ var SustainableFigures = []Figure[*Latency]{
 	{"share of the drain rate", "%", func(l *Latency) float64 {
 		return l.Sustainable.EventsPerSecond / l.DrainEventsPerSecond * 100
 	}},
-	{"visible in MySQL at that rate, p99", "ms", func(l *Latency) float64 {
-		return l.Sustainable.Steps[len(l.Sustainable.Steps)-1].MySQL.P99
-	}},
+	{"visible in MySQL at that rate, p99", "ms", func(l *Latency) float64 { return l.Sustainable.MySQL.P99 }},
 	{"resolution", "%", func(l *Latency) float64 { return (l.Sustainable.Resolution - 1) * 100 }},
 }
 

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +16,10 @@ type LatencyPlan struct {
 	Load     Workload
 	Rates    []int // events per second
 	Percents []int // of the sustainable rate, which is measured before; without percentages it is not
-	// Warmup, not measured, and Measure are how long each rate is held. In the search for the sustainable rate, Probe
-	// is how long each rate is held, and Confirm how long the highest one.
-	Warmup, Measure, Probe, Confirm time.Duration
-	Probes                          int  // the highest number of probes per second, and at most one event in ten
-	Reader                          bool // repeat with a reader running, if the contender is kudos
+	// Warmup, not measured, and Measure are how long each rate is held; Sustain, in the search for the sustainable one.
+	Warmup, Measure, Sustain time.Duration
+	Probes                   int  // the highest number of probes per second, and at most one event in ten
+	Reader                   bool // repeat with a reader running, if the contender is kudos
 }
 
 // DefaultLatencyPlans are the plans of published reports: shares of the sustainable rate, and fixed rates on one post.
@@ -37,10 +35,10 @@ func DefaultLatencyPlans(seed uint64) (shares, fixed *LatencyPlan) {
 	return shares, fixed
 }
 
-// HoldEach sets how long latency is measured at each rate. The sustainable rate is held three times as long; a rate in
-// the search for it not for long, since all events stay in the contender's state.
+// HoldEach sets how long latency is measured at each rate. In the search for the sustainable one they are held three
+// times as long.
 func (p *LatencyPlan) HoldEach(d time.Duration) {
-	p.Warmup, p.Measure, p.Probe, p.Confirm = min(d/4, 3*time.Second), d, min(d, 5*time.Second), 3*d
+	p.Warmup, p.Measure, p.Sustain = min(d/4, 3*time.Second), d, 3*d
 }
 
 // Latency is the time from publishing an event until its count is visible.
@@ -210,43 +208,42 @@ const (
 // (Karimov et al., Benchmarking Distributed Stream Data Processing Systems, ICDE 2018).
 type Sustainable struct {
 	EventsPerSecond float64        `json:"events_per_second"`
+	MySQL           Quantiles      `json:"mysql"`
 	P99LimitMs      float64        `json:"p99_limit_ms"`
 	Resolution      float64        `json:"resolution"` // the factor to within which the rate was found
-	Seconds         float64        `json:"seconds"`    // how long that rate was held in the end
-	Steps           []LatencyLevel `json:"steps"`      // all rates tried, in order; the last one is sustained
+	Seconds         float64        `json:"seconds"`    // how long each rate was held
+	Steps           []LatencyLevel `json:"steps"`      // all rates tried, in order
 }
 
-// sustainable searches the highest sustainable rate with short passes, then holds it for long, or lower ones.
+// sustainable searches the highest sustainable rate, from below: a rate that is too high leaves its events in the
+// contender's state, and the compactions they cost to the next rate.
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
-	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution}
-	rate, err := producer.Highest(m.drainRate/2, leastRate, m.drainRate, func(rate float64) (bool, error) {
-		return m.try(ctx, s, rate, m.plan.Probe)
+	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution, Seconds: m.plan.Sustain.Seconds()}
+	var err error
+	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, func(rate float64) (bool, error) {
+		return m.try(ctx, s, rate)
 	})
-	for failed := 0; err == nil && rate >= leastRate; failed++ {
-		var ok bool
-		if ok, err = m.try(ctx, s, rate, m.plan.Confirm); ok {
-			s.EventsPerSecond, s.Seconds = rate, m.plan.Confirm.Seconds()
-			return s, nil
-		}
-		if failed == 1 {
-			s.Resolution *= s.Resolution // each step takes long
-		}
-		rate /= s.Resolution
+	if s.EventsPerSecond == 0 && err == nil {
+		err = fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps)
 	}
-	return nil, cmp.Or(err, fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps))
+	return s, err
 }
 
 // try holds a rate and reports whether it is sustained. The drain rate is not: then there was no sender.
-func (m *latencyRun) try(ctx context.Context, s *Sustainable, rate float64, d time.Duration) (bool, error) {
+func (m *latencyRun) try(ctx context.Context, s *Sustainable, rate float64) (bool, error) {
 	if rate >= m.drainRate {
 		return false, nil
 	}
-	m.progress(fmt.Sprintf("is a rate of %.0f events/s sustainable for %v?", rate, d))
+	m.progress(fmt.Sprintf("is a rate of %.0f events/s sustainable for %v?", rate, m.plan.Sustain))
 	step, at := LatencyLevel{planned: rate}, m.mysql()
-	if err := m.hold(ctx, &step, d, at); err != nil {
+	if err := m.hold(ctx, &step, m.plan.Sustain, at); err != nil {
 		return false, fmt.Errorf("at %.0f events/s: %w", rate, err)
 	}
 	step.MySQL = at.Quantiles
 	s.Steps = append(s.Steps, step)
-	return !at.Behind && at.P99 <= sustainedP99 && step.RiseMs <= sustainedRise, nil
+	if at.Behind || at.P99 > sustainedP99 || step.RiseMs > sustainedRise {
+		return false, nil
+	}
+	s.MySQL = at.Quantiles
+	return true, nil
 }

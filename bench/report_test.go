@@ -45,7 +45,7 @@ func TestText(t *testing.T) {
 			Used: map[string]Usage{SenderProcess: {CPUSeconds: 0.2}}}
 		for _, run := range []Run{
 			{Latency: &Latency{Levels: []LatencyLevel{level}, DrainEventsPerSecond: 2 * rate,
-				Sustainable: &Sustainable{EventsPerSecond: rate, Steps: make([]LatencyLevel, 1)}}},
+				Sustainable: &Sustainable{EventsPerSecond: rate}}},
 			{Latency: &Latency{Levels: []LatencyLevel{{Events: 70}}}}, // of an earlier report
 			{Recovery: &Recovery{Pairs: 5000, EntriesPerSecond: rate}},
 			{Producer: accepted(rate), Load: DefaultProducerPlan().load()},

@@ -288,15 +288,14 @@ func TestPlanOfLatency(t *testing.T) {
 	shares, fixed := bench.DefaultLatencyPlans(0)
 	require.Equal(t, []*bench.LatencyPlan{shares, fixed}, plan.Latency)
 	require.Equal(t, []string{"default", "tuned"}, plan.Brokers)
-	s = settings{measure: "latency", out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10, probe: 7}
+	s = settings{measure: "latency", out: os.Stdout, rates: []int{5}, brokers: "tuned", seconds: 10}
 	plan, err = s.plan()
 	require.NoError(t, err)
 	require.Len(t, plan.Latency, 1)
 	only := plan.Latency[0]
 	require.Equal(t, []int{5}, only.Rates)
 	require.Equal(t, 10*time.Second, only.Measure)
-	require.Equal(t, 7*time.Second, only.Probe)
-	require.Equal(t, 30*time.Second, only.Confirm)
+	require.Equal(t, 30*time.Second, only.Sustain)
 	require.False(t, only.Reader)
 	s.brokers = "fast"
 	_, err = s.plan()

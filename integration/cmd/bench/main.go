@@ -27,7 +27,7 @@ type settings struct {
 	contenders, shapes, measure, brokers string
 	percents, rates                      []int
 	events, rounds, slower, slow         int
-	seconds, probe                       int
+	seconds                              int
 	seed                                 uint64
 	json, markdown, dir, profiles        string
 	quick, keep, reader                  bool
@@ -49,9 +49,7 @@ func main() {
 	flag.Func("rates", "comma-separated events/s on one post for latency (default: 1000,20000,100000)",
 		func(list string) (err error) { s.rates, err = numbers(list); return err })
 	flag.IntVar(&s.seconds, "seconds", 0, "how long latency is measured at each rate (default: 20; 2 with -quick); "+
-		"the sustainable rate is held three times as long")
-	flag.IntVar(&s.probe, "probe-seconds", 0,
-		"how long a rate is held in the search for the sustainable one (default: as -seconds, but 5 at most)")
+		"in the search for the sustainable one three times as long")
 	flag.BoolVar(&s.reader, "reader", true, "measure latency of kudos in a reader, too, in a second pass")
 	flag.IntVar(&s.events, "events", 0,
 		"events per workload (default: 5,000,000, uniform 10,000,000, before latency 2,000,000)")
@@ -201,7 +199,6 @@ func (s *settings) latency(measure string) *bench.LatencyPlan {
 	if s.seconds > 0 {
 		p.HoldEach(time.Duration(s.seconds) * time.Second)
 	}
-	p.Probe = cmp.Or(time.Duration(s.probe)*time.Second, p.Probe)
 	return p
 }
 

@@ -166,9 +166,8 @@ func TestLatency(t *testing.T) {
 					bench.ContenderProcess: {CPUSeconds: slower}, bench.SenderProcess: {CPUSeconds: 0.5}}}
 		}
 		fixed := bench.Latency{Levels: []bench.LatencyLevel{at(1000, 0)}}
-		steps := []bench.LatencyLevel{{MySQL: *q(2000)}, {MySQL: *q(900)}}
 		add(kudosName, "default", bench.Latency{DrainEventsPerSecond: 400_000, Levels: []bench.LatencyLevel{at(0, 50)},
-			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, Steps: steps, Resolution: 1.5}})
+			Sustainable: &bench.Sustainable{EventsPerSecond: 100_000 * slower, MySQL: *q(900), Resolution: 1.5}})
 		add(kudosName, "tuned", fixed)
 		add(kudosName, "", fixed)
 		add("goka", "", bench.Latency{Levels: []bench.LatencyLevel{{Rate: 1000, MySQL: bench.Quantiles{Behind: true}}}})
