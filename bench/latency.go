@@ -220,7 +220,7 @@ type Sustainable struct {
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution, Seconds: m.plan.Sustain.Seconds()}
 	var err error
-	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, func(rate float64) (bool, error) {
+	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, 1, func(rate float64) (bool, error) {
 		return m.try(ctx, s, rate)
 	})
 	if s.EventsPerSecond == 0 && err == nil {

@@ -156,7 +156,7 @@ func TestSearchFindsTheCapacity(t *testing.T) {
 func TestHighest(t *testing.T) {
 	for capacity, want := range map[float64]float64{4: 0, 5: 5, 19: 18.34, 20: 20, 44: 43.62, 79: 73.36, 80: 0} {
 		tried := map[float64]int{}
-		got, err := Highest(20, 5, 100, func(rate float64) (bool, error) {
+		got, err := Highest(20, 5, 100, 2, func(rate float64) (bool, error) {
 			tried[rate]++
 			return rate <= capacity, nil
 		})
@@ -169,7 +169,7 @@ func TestHighest(t *testing.T) {
 		require.True(t, want == 0 || capacity < got*Resolution, "capacity %v", capacity)
 	}
 	broken := errors.New("broken")
-	_, err := Highest(20, 5, 100, func(float64) (bool, error) { return false, broken })
+	_, err := Highest(20, 5, 100, 2, func(float64) (bool, error) { return false, broken })
 	require.Equal(t, broken, err)
 }
 

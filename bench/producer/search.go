@@ -34,7 +34,7 @@ func (s *search) run(ctx context.Context) error {
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
 		return err
 	}
-	low, err := Highest(s.options.StartRate, minRate, maxRate, func(rate float64) (bool, error) {
+	low, err := Highest(s.options.StartRate, minRate, maxRate, 2, func(rate float64) (bool, error) {
 		step, err := s.hold(ctx, "step", rate, s.options.StepFor)
 		if err != nil {
 			return false, err
@@ -56,9 +56,9 @@ func (s *search) run(ctx context.Context) error {
 }
 
 // Highest returns the highest rate that is sustained, to within Resolution; 0 if it is not between least and most. It
-// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically. A rate that fails is
-// tried once more, since the machine may have been busy otherwise.
-func Highest(start, least, most float64, sustained func(rate float64) (bool, error)) (float64, error) {
+// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically. tries is how often a rate
+// that fails is tried: short ones may have failed because the machine was busy otherwise.
+func Highest(start, least, most float64, tries int, sustained func(rate float64) (bool, error)) (float64, error) {
 	low, high := 0.0, 0.0
 	for i := 0; i < narrowings; {
 		rate := start
@@ -74,8 +74,8 @@ func Highest(start, least, most float64, sustained func(rate float64) (bool, err
 		if rate > most || rate < least {
 			return 0, nil
 		}
-		ok, err := sustained(rate)
-		if !ok && err == nil {
+		ok, err := false, error(nil)
+		for try := 0; try < tries && !ok && err == nil; try++ {
 			ok, err = sustained(rate)
 		}
 		switch {
