@@ -219,10 +219,9 @@ type Sustainable struct {
 // contender's state, and the compactions they cost to the next rate.
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution, Seconds: m.plan.Sustain.Seconds()}
+	try := func(rate float64) (bool, error) { return m.try(ctx, s, rate) }
 	var err error
-	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, 1, func(rate float64) (bool, error) {
-		return m.try(ctx, s, rate)
-	})
+	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, 1, try)
 	if s.EventsPerSecond == 0 && err == nil {
 		err = fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps)
 	}

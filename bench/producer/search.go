@@ -56,8 +56,8 @@ func (s *search) run(ctx context.Context) error {
 }
 
 // Highest returns the highest rate that is sustained, to within Resolution; 0 if it is not between least and most. It
-// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically. tries is how often a rate
-// that fails is tried: short ones may have failed because the machine was busy otherwise.
+// doubles or halves a rate until it has a bracket, and then halves the bracket logarithmically. tries is how often a
+// rate that fails is tried: short ones may have failed because the machine was busy otherwise.
 func Highest(start, least, most float64, tries int, sustained func(rate float64) (bool, error)) (float64, error) {
 	low, high := 0.0, 0.0
 	for i := 0; i < narrowings; {

@@ -83,8 +83,10 @@ func measured(r *bench.Run) string {
 	switch {
 	case r.Drain != nil:
 		return "draining"
+	case r.Latency != nil && r.Latency.Sustainable != nil:
+		return "sustainable rate"
 	case r.Latency != nil:
-		return "from publishing to visible"
+		return "latency"
 	case r.Recovery != nil:
 		return "recovery"
 	case r.Producer != nil:

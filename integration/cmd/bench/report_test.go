@@ -84,7 +84,7 @@ func TestReportOfCommits(t *testing.T) {
 		"draining is from commit e0182e6 in one part and from 1234567 in another: its rounds must have the same commit")
 	require.Len(t, first.Runs, 2, "nothing was added")
 	require.NoError(t, addPart(first, ofLatency(second)))
-	require.Contains(t, render(t, first), "; commit e0182e6, from publishing to visible: 1234567; rounds: 3.")
+	require.Contains(t, render(t, first), "; commit e0182e6, latency: 1234567; rounds: 3.")
 }
 
 // TestRatiosAreWithinARound: 4, 2.67 and 4.44, although the medians are 75,000 and 200,000.
