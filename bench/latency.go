@@ -35,7 +35,7 @@ func DefaultLatencyPlans(seed uint64) (shares, fixed *LatencyPlan) {
 	return shares, fixed
 }
 
-// HoldEach sets how long latency is measured at each rate. In the search for the sustainable one they are held three
+// HoldEach sets how long latency is measured at each rate. In the search for the sustainable rate, each is held three
 // times as long.
 func (p *LatencyPlan) HoldEach(d time.Duration) {
 	p.Warmup, p.Measure, p.Sustain = min(d/4, 3*time.Second), d, 3*d
@@ -208,7 +208,7 @@ const (
 // (Karimov et al., Benchmarking Distributed Stream Data Processing Systems, ICDE 2018).
 type Sustainable struct {
 	EventsPerSecond float64        `json:"events_per_second"`
-	MySQL           Quantiles      `json:"mysql"`
+	MySQL           Quantiles      `json:"mysql"` // at that rate
 	P99LimitMs      float64        `json:"p99_limit_ms"`
 	Resolution      float64        `json:"resolution"` // the factor to within which the rate was found
 	Seconds         float64        `json:"seconds"`    // how long each rate was held
@@ -220,9 +220,8 @@ type Sustainable struct {
 func (m *latencyRun) sustainable(ctx context.Context) (*Sustainable, error) {
 	s := &Sustainable{P99LimitMs: sustainedP99, Resolution: producer.Resolution, Seconds: m.plan.Sustain.Seconds()}
 	try := func(rate float64) (bool, error) { return m.try(ctx, s, rate) }
-	var err error
-	s.EventsPerSecond, err = producer.Highest(m.drainRate/4, leastRate, m.drainRate, 1, try)
-	if s.EventsPerSecond == 0 && err == nil {
+	rate, err := producer.Highest(m.drainRate/4, leastRate, m.drainRate, 1, try)
+	if s.EventsPerSecond = rate; rate == 0 && err == nil {
 		err = fmt.Errorf("no rate above %d events/s is sustainable: %+v", leastRate, s.Steps)
 	}
 	return s, err
@@ -240,9 +239,13 @@ func (m *latencyRun) try(ctx context.Context, s *Sustainable, rate float64) (boo
 	}
 	step.MySQL = at.Quantiles
 	s.Steps = append(s.Steps, step)
-	if at.Behind || at.P99 > sustainedP99 || step.RiseMs > sustainedRise {
-		return false, nil
+	ok := step.sustained()
+	if ok {
+		s.MySQL = at.Quantiles
 	}
-	s.MySQL = at.Quantiles
-	return true, nil
+	return ok, nil
+}
+
+func (l *LatencyLevel) sustained() bool {
+	return !l.MySQL.Behind && l.MySQL.P99 <= sustainedP99 && l.RiseMs <= sustainedRise
 }

@@ -286,3 +286,10 @@ func TestShapeNamedSaysWhatThereIs(t *testing.T) {
 	_, err = NewStream(1, Shape{Name: "empty"})
 	require.ErrorContains(t, err, "empty: 0 posts")
 }
+
+func TestSustained(t *testing.T) {
+	for i, l := range []LatencyLevel{{MySQL: Quantiles{P99: sustainedP99}, RiseMs: sustainedRise},
+		{MySQL: Quantiles{P99: sustainedP99 + 1}}, {RiseMs: sustainedRise + 1}, {MySQL: Quantiles{Behind: true}}} {
+		require.Equal(t, i == 0, l.sustained(), "%+v", l)
+	}
+}

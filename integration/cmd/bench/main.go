@@ -24,14 +24,13 @@ import (
 )
 
 type settings struct {
-	contenders, shapes, measure, brokers string
-	percents, rates                      []int
-	events, rounds, slower, slow         int
-	seconds                              int
-	seed                                 uint64
-	json, markdown, dir, profiles        string
-	quick, keep, reader                  bool
-	out                                  *os.File
+	contenders, shapes, measure, brokers  string
+	percents, rates                       []int
+	events, rounds, seconds, slower, slow int
+	seed                                  uint64
+	json, markdown, dir, profiles         string
+	quick, keep, reader                   bool
+	out                                   *os.File
 }
 
 func main() {
