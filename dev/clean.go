@@ -64,6 +64,7 @@ func newCleaner(b *Broker) (*cleaner, error) {
 		tables: map[string]time.Duration{
 			// Readers further behind read the whole table again.
 			schema.TopicState:              2 * time.Minute,
+			schema.TopicCounts:             2 * time.Minute,
 			schema.TopicTrendingTable:      2 * time.Minute,
 			schema.TopicTrendingLocalTable: 2 * time.Minute,
 			schema.TopicTrending:           10 * time.Minute,

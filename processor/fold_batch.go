@@ -23,15 +23,19 @@ import (
 // Process is the only path of an event: classify, fold, publish, commit.
 func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
-		return nil // a tick: an idle partition has no transactions
+		return w.idle(ctx, b)
 	}
+	return w.commitBatch(ctx, b)
+}
+
+func (w *foldWorker) commitBatch(ctx context.Context, b *stream.Batch) error {
 	x, err := w.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
 	out := &output{partition: w.partition, progress: w.progress, next: b.Next, began: time.Now(),
 		store: w.store.NewWrite()}
-	err = w.transact(x, b, out)
+	err = w.transact(ctx, x, b, out)
 	tracing.End(out.spans, err)
 	if err != nil {
 		x.Drop()
@@ -57,11 +61,18 @@ func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 //	classify │ 1 │ 2 │ 3 │
 //	fold         │ 1 │ 2 │ 3 │
 //	send             │ 1 │ 2 │ 3 │ commit
-func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output) error {
+func (w *foldWorker) transact(ctx context.Context, x *kafka.Transaction, b *stream.Batch, out *output) error {
 	classified, sent := w.classify(0, b.Records), func() {}
 	// Always wait: nothing may keep working for a batch that is over.
 	defer func() { classified(); sent() }()
-	for rest, chunk := b.Records, 0; len(rest) > 0; chunk++ {
+	missing, err := w.missingCounts(ctx)
+	if err != nil {
+		return fmt.Errorf("completing %s: %w", schema.TopicCounts, err)
+	}
+	if len(missing) > 0 {
+		x.Send(missing) // before what the batch changes
+	}
+	for rest, chunk := b.Records, 0; chunk == 0 || len(rest) > 0; chunk++ {
 		classified()
 		v := &w.classified[chunk%2]
 		rest = rest[min(w.FoldChunk, len(rest)):]
@@ -165,7 +176,7 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 	out.badRegions += v.BadRegions
 	out.deadLetters = append(out.deadLetters, v.DeadLetters...)
 	out.reasons = append(out.reasons, v.Reasons...)
-	n := len(r.Pairs) + len(r.Counts) + len(r.Updates) + len(v.Forwards) + len(v.DeadLetters) + 2
+	n := len(r.Pairs) + 2*len(r.Counts) + len(r.Updates) + len(v.Forwards) + len(v.DeadLetters) + 3
 	out.records = make([]*kgo.Record, 0, n)
 	buffer := w.buffers.Get().(*recordBuffer)
 	out.buffers = append(out.buffers, buffer)
@@ -182,9 +193,21 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 	out.state = len(out.records)
 	out.addUpdates(r, w.layout, posts)
 	if last {
-		out.addUpdate([]byte(schema.ProgressKey), schema.ProgressUpdate(out.progress.Layouts, false))
+		if out.next.Offset > out.progress.NextOffset { // otherwise the batch is empty: it only completes like-counts
+			out.addUpdate([]byte(schema.ProgressKey), schema.ProgressUpdate(out.progress.Layouts, false))
+		}
 		out.progress.NextOffset, out.progress.LeaderEpoch = out.next.Offset, out.next.Epoch
 		out.last.Value = schema.AppendProgress(nil, &out.progress)
+	}
+	for i, rec := range out.records[len(r.Pairs):out.state] { // all of the state table but the pairs
+		counts := out.add(schema.TopicCounts, rec.Key, rec.Value)
+		if rec == out.last {
+			if len(w.uncounted) > 0 {
+				counts.Value = nil
+			}
+		} else if span, ok := posts[r.Counts[i].PostID]; ok {
+			tracing.GiveTo(counts, span.SpanContext())
+		}
 	}
 	out.records = append(out.records, v.Forwards...)
 	out.records = append(out.records, v.DeadLetters...)

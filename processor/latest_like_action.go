@@ -23,6 +23,8 @@ type foldWorker struct {
 	layout     schema.Layout          // of progress
 	classified [2]classify.Classified // of the chunk that is folded and of the next one
 	fold       fold.Engine
+
+	uncounted []logPart // has the posts that like-counts may lack; none: it is complete
 }
 
 // Open catches up the state table, which only this worker can extend now, and takes the position from its progress.
@@ -39,6 +41,9 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	}
 	if err := w.verify(ctx, &progress); err != nil {
 		return kafka.Position{}, w.ifStillOwned(ctx, err)
+	}
+	if err := w.openCounts(ctx, &progress); err != nil {
+		return kafka.Position{}, err
 	}
 	if n := w.opts.TransactionalIDs; n > 0 {
 		progress.Alternating = n > 1 // written by the first transaction
@@ -60,7 +65,8 @@ func (w *foldWorker) ifStillOwned(ctx context.Context, err error) error {
 // verify compares the progress record with the cluster. A retry cannot fix a mismatch.
 func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	cl := w.Client()
-	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
+		schema.TopicCounts)
 	if err != nil {
 		return err
 	}
@@ -79,6 +85,7 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 		{schema.TopicLikes, p.SourceID, table.ActionAcceptLoss},
 		{schema.TopicState, p.StateID, table.ActionRestore},
 		{schema.TopicUpdates, p.UpdatesID, table.ActionUpdatesLost},
+		{schema.TopicCounts, topics.ByName[schema.TopicCounts].ID, ""}, // a new one is completed
 	} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {

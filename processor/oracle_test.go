@@ -1,6 +1,10 @@
 package processor_test
 
 import (
+	"fmt"
+	"maps"
+	"reflect"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -88,10 +92,13 @@ type tableContent struct {
 func (s *system) checkTable(p int32) *tableContent {
 	s.t.Helper()
 	content := &tableContent{pairs: map[fold.PairKey]schema.Pair{}, counts: map[uint64]schema.Counts{}}
-	latest := map[string][]byte{}
-	for _, rec := range s.Records(schema.TopicState, p) {
-		latest[string(rec.Key)] = rec.Value
-	}
+	latest := s.latest(schema.TopicState, p)
+	notPairs := maps.Clone(latest)
+	maps.DeleteFunc(notPairs, func(key string, _ []byte) bool { return len(key) == schema.PairKeySize })
+	s.waitFor(fmt.Sprintf("like-counts/%d to have all of the state table but the pairs", p), func() (bool, any) {
+		counts := s.latest(schema.TopicCounts, p)
+		return reflect.DeepEqual(notPairs, counts), fmt.Sprintf("%q, want %q", counts, notPairs)
+	})
 	for key, value := range latest {
 		if post, user, ok := schema.ParsePairKey([]byte(key)); ok && value != nil {
 			var pair schema.Pair
@@ -111,6 +118,16 @@ func (s *system) checkTable(p int32) *tableContent {
 		require.Equal(s.t, c, content.counts[post], "counts of post %d in partition %d", post, p)
 	}
 	return content
+}
+
+// latest returns the last value of each key that has one.
+func (s *system) latest(topic string, p int32) map[string][]byte {
+	latest := map[string][]byte{}
+	for _, rec := range s.Records(topic, p) {
+		latest[string(rec.Key)] = rec.Value
+	}
+	maps.DeleteFunc(latest, func(_ string, value []byte) bool { return value == nil })
+	return latest
 }
 
 // sumUpdates sums the deltas of a partition of like-updates. It checks that seq has no gap, that each batch ends with a

@@ -48,7 +48,7 @@ func testProgress() schema.Progress {
 func spell(t testing.TB, rec *kgo.Record) string {
 	where := fmt.Sprintf("%s/%d ", rec.Topic, rec.Partition)
 	switch rec.Topic {
-	case schema.TopicState:
+	case schema.TopicState, schema.TopicCounts:
 		if post, user, ok := schema.ParsePairKey(rec.Key); ok {
 			var p schema.Pair
 			require.NoError(t, schema.DecodePair(rec.Value, &p))
@@ -118,12 +118,14 @@ latest-like-action-table/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 par
 like-updates/2 OTHER: seq 7, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1
 like-updates/2 HOME: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0
 like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111
+like-counts/2 post OTHER: 0 likes 1 dislikes
+like-counts/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 partitions, topics 01 02 03
 likes/3 AWAY = 08HEX1001180120072a025553 kudos.forwarded=2@103
 likes.dlt/2 k = 76 h=1 kudos.error=CAUSE kudos.topic=likes kudos.partition=2 kudos.offset=104`)
 	for i, line := range strings.Split(want, "\n")[1:] { // HOME's likes are as many as before: its counts stay
 		require.Equal(t, line, spell(t, out.records[i]))
 	}
-	require.Len(t, out.records, 11)
+	require.Len(t, out.records, 13)
 	require.Equal(t, 6, out.state, "records for the local store")
 	require.Equal(t, 3, out.updates)
 	require.Equal(t, testProgress(), w.progress, "it advances only after the commit")
@@ -136,8 +138,9 @@ func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 	require.Equal(t, []string{
 		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
 		"like-updates/2 _: seq 7, 0 likes 0 dislikes, up to 101",
-	}, []string{spell(t, out.records[0]), spell(t, out.records[1])})
-	require.Len(t, out.records, 3, "including the dead letter")
+		"like-counts/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
+	}, []string{spell(t, out.records[0]), spell(t, out.records[1]), spell(t, out.records[2])})
+	require.Len(t, out.records, 4, "including the dead letter")
 }
 
 // The records point into one buffer, which grows meanwhile.
@@ -172,7 +175,7 @@ func TestLargeBatchDoesNotMixRecords(t *testing.T) {
 		seq++
 		require.LessOrEqual(t, len(u.Deltas), schema.MaxDeltas)
 		if string(rec.Key) == schema.ProgressKey {
-			require.Equal(t, len(out.records)-1, i, "the progress record comes last")
+			require.Equal(t, out.state+out.updates-1, i, "the progress record comes last")
 			continue
 		}
 		post, err := schema.ParsePostKey(rec.Key)
@@ -241,7 +244,8 @@ func TestFailedBatchProducesNothingFurther(t *testing.T) {
 		underWay++
 		return sync.OnceFunc(func() { f(); underWay-- })
 	}
-	err := w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress, store: store.NewWrite()})
+	batch, out := &stream.Batch{Records: likes}, &output{progress: w.progress, store: store.NewWrite()}
+	err := w.transact(t.Context(), nil, batch, out)
 	require.ErrorContains(t, err, "folding: ")
 	require.Zero(t, underWay)
 	require.Len(t, w.classified[1].Events, 1, "the second chunk was being classified")

@@ -68,9 +68,9 @@ func startsAt0(partitions ...int32) (lines []string) {
 func TestTopicsAreMade(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.Len(t, s.checkTopics(1), 9, "each topic is reported missing: %v", s.checkTopics(1))
+	require.Len(t, s.checkTopics(1), 10, "each topic is reported missing: %v", s.checkTopics(1))
 	var created []string
-	for _, name := range strings.Fields("likes latest-like-action-table like-updates likes.dlt " +
+	for _, name := range strings.Fields("likes latest-like-action-table like-updates like-counts likes.dlt " +
 		"trending trending-local trending-local-table trending-table") {
 		created = append(created, "created "+name+" with 4 partitions, replication factor 1")
 	}

@@ -66,7 +66,8 @@ func TestABatchIsOneTransaction(t *testing.T) {
 			s.waitDrained()
 			before, offset := s.seen(), s.folded()
 			require.Equal(t, map[string]int{schema.TopicLikes: 5, schema.TopicState: before[schema.TopicState],
-				schema.TopicUpdates: before[schema.TopicUpdates], schema.TopicDLT: 1}, before)
+				schema.TopicUpdates: before[schema.TopicUpdates], schema.TopicCounts: before[schema.TopicCounts],
+				schema.TopicDLT: 1}, before)
 
 			h := s.holdCommit(0)
 			s.produce(mixedBatch(10)...)
@@ -76,7 +77,7 @@ func TestABatchIsOneTransaction(t *testing.T) {
 			require.Equal(t, offset, s.folded(), "committed offset before the commit")
 			// 2 pairs, counts, progress; 1 post, progress
 			for topic, more := range map[string]int64{schema.TopicState: 4, schema.TopicUpdates: 2,
-				schema.TopicDLT: 1} {
+				schema.TopicCounts: 2, schema.TopicDLT: 1} {
 				info := s.Broker.PartitionInfo(topic, 0)
 				require.Equal(t, info.LastStableOffset+more, info.HighWatermark,
 					"records of the open transaction in %s", topic)

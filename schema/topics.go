@@ -10,6 +10,7 @@ const (
 	TopicLikes   = "likes"
 	TopicState   = GroupFold + "-table"
 	TopicUpdates = "like-updates"
+	TopicCounts  = "like-counts"
 	TopicDLT     = "likes.dlt"
 
 	TopicTrending           = GroupTrending
@@ -28,6 +29,8 @@ const (
 	GroupTrendingLocal = "trending-local"
 	GroupTrending      = "trending"
 	GroupTrendingMySQL = "trending-mysql"
+
+	GroupReactions = "reader-reactions" // readers that share out the reactions
 )
 
 // Record headers. A forwarded event has its original position, a dead letter its position and the error.
@@ -110,6 +113,13 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			"cleanup.policy":         "compact",
 			"min.compaction.lag.ms":  ms(7 * day),
 			"message.timestamp.type": "LogAppendTime",
+		}),
+		// A new reader reads all of it: segments that roll soon are compacted soon.
+		topic(TopicCounts, map[string]string{
+			"cleanup.policy":            "compact",
+			"min.cleanable.dirty.ratio": "0.2",
+			"segment.bytes":             strconv.Itoa(16 << 20),
+			"segment.ms":                ms(day / 24),
 		}),
 		topic(TopicDLT, map[string]string{
 			"cleanup.policy": "delete",

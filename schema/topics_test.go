@@ -25,6 +25,8 @@ func TestTopics(t *testing.T) {
 		"latest-like-action-table": {"cleanup.policy": "compact"},
 		"like-updates": {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000",
 			"message.timestamp.type": "LogAppendTime"},
+		"like-counts": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2",
+			"segment.bytes": "16777216", "segment.ms": "3600000"},
 		"likes.dlt": {"cleanup.policy": "delete", "retention.ms": "2592000000",
 			"max.message.bytes": "131072"}, // must fit an oversized original with its headers
 		"trending":             {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},

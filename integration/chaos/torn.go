@@ -53,7 +53,7 @@ func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
 
 func (s *system) torn(ctx context.Context) (string, error) {
 	var all []string
-	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
+	for _, topic := range []string{schema.TopicState, schema.TopicUpdates, schema.TopicCounts} {
 		found, err := s.tornIn(ctx, topic)
 		if err != nil {
 			return "", fmt.Errorf("searching for torn transactions in %s: %w", topic, err)

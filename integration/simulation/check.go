@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,22 +32,31 @@ func (c *cluster) checkTransaction(co *coordinator) {
 		w.fail("partition %d has no progress record", p)
 		return
 	}
-	l := c.log(schema.TopicState, p)
-	var after schema.Progress
-	found := 0
-	for o := t.first[l]; o < l.end(); o++ {
-		if e := &l.entries[o]; e.txn == t && string(e.key) == schema.StateProgressKey {
-			found++
-			_ = schema.DecodeProgress(e.value, &after)
+	ends := func(topic string) (last []byte, found int) {
+		l := c.log(topic, p)
+		for o := t.first[l]; o < l.end(); o++ {
+			if e := &l.entries[o]; e.txn == t && string(e.key) == schema.StateProgressKey {
+				last = e.value
+				found++
+			}
 		}
+		return last, found
 	}
+	state, found := ends(schema.TopicState)
+	counts, same := ends(schema.TopicCounts)
+	var after schema.Progress
+	_ = schema.DecodeProgress(state, &after)
 	offset, committed := t.offset[p]
+	_, counted := w.likeCounts(p)
 	switch {
-	case found != 1:
-		w.fail("%s: a transaction with %d progress records", co.id, found)
+	case found != 1 || (same != 1) != t.older:
+		w.fail("%s: a transaction with %d and %d progress records", co.id, found, same)
+	case counts != nil && !bytes.Equal(counts, state):
+		w.fail("%s: progress %x in the state table, %x in like-counts", co.id, state, counts)
 	case !committed || offset.at != after.NextOffset:
 		w.fail("%s: a transaction with progress %d commits offset %d (%v)", co.id, after.NextOffset, offset.at,
 			committed)
+	case after.NextOffset == before.NextOffset && !counted: // it completes like-counts
 	case after.NextOffset <= before.NextOffset || after.NextSeq <= before.NextSeq:
 		w.fail("%s: progress goes from offset %d seq %d to offset %d seq %d", co.id, before.NextOffset, before.NextSeq,
 			after.NextOffset, after.NextSeq)
@@ -160,15 +170,21 @@ func (w *world) checkAll() {
 	compare(w, "I1", "MySQL", want, have)
 }
 
+// likeCounts returns what is committed in a partition of like-counts. whole: it ends with the state table's progress.
+func (w *world) likeCounts(p int32) (counts table, whole bool) {
+	counts = w.table(schema.TopicCounts, p)
+	return counts, counts[schema.StateProgressKey] == w.table(schema.TopicState, p)[schema.StateProgressKey]
+}
+
 type table map[stored]stored
 
 type stored string
 
 func (s stored) String() string { return fmt.Sprintf("%x", string(s)) }
 
-func (w *world) table(p int32) table {
+func (w *world) table(topic string, p int32) table {
 	have := table{}
-	for _, e := range w.kafka.log(schema.TopicState, p).entries {
+	for _, e := range w.kafka.log(topic, p).entries {
 		switch {
 		case !e.data():
 		case e.value == nil:
@@ -182,7 +198,7 @@ func (w *world) table(p int32) table {
 
 // checkState checks I2: the state table and its owner's local copy equal the fold.
 func (w *world) checkState(p int32, t truth) {
-	want, have := table{}, w.table(p)
+	want, have := table{}, w.table(schema.TopicState, p)
 	for k, r := range t.Pairs {
 		region, _ := schema.ParseRegion(r.Region)
 		pair := schema.Pair{Reaction: schema.Action(r.Action).Reaction(), TimeMs: r.TimeMs, Offset: r.Offset,
@@ -195,9 +211,14 @@ func (w *world) checkState(p int32, t truth) {
 	}
 	want[schema.StateProgressKey] = have[schema.StateProgressKey]
 	compare(w, "I2", fmt.Sprintf("state table %d", p), want, have)
+	older := slices.ContainsFunc(w.processes, func(proc *process) bool { return proc.older && proc.folds(p) })
+	counts, whole := w.likeCounts(p)
+	maps.DeleteFunc(have, func(key, _ stored) bool { return len(key) == schema.PairKeySize })
+	if nothingFolded := len(counts) == 0 && len(have) == 1; whole || !older && !nothingFolded {
+		compare(w, "I2", fmt.Sprintf("like-counts %d", p), have, counts)
+	}
 	for _, proc := range w.processes {
-		s := proc.sessions[0]
-		if s == nil || !slices.ContainsFunc(s.claims, func(c *claim) bool { return c.partition == p }) {
+		if !proc.folds(p) {
 			continue
 		}
 		local := table{}
@@ -210,6 +231,11 @@ func (w *world) checkState(p int32, t truth) {
 		}
 		compare(w, "I2", fmt.Sprintf("local state %d of %s", p, proc.name), want, local)
 	}
+}
+
+func (p *process) folds(partition int32) bool {
+	s := p.sessions[0]
+	return s != nil && slices.ContainsFunc(s.claims, func(c *claim) bool { return c.partition == partition })
 }
 
 // checkUpdates checks I3 and I5: seq has no gap, and the deltas sum to the counts.

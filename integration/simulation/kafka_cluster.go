@@ -52,7 +52,8 @@ const lastEpoch = 12
 
 func newCluster(w *world, partitions int32) *cluster {
 	c := &cluster{w: w, id: "a-cluster", topics: map[string]*topic{}, pids: 100}
-	for i, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT} {
+	for i, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT,
+		schema.TopicCounts} {
 		t := &topic{name: name, id: schema.TopicID{0xa0, byte(i)}}
 		for range partitions {
 			l := newLog(name, len(t.parts))

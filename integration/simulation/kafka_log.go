@@ -43,6 +43,7 @@ type txn struct {
 
 	decided, commits bool // to abort, unless commits is set
 	finished         bool // markers are written
+	older            bool // of a build that does not write like-counts
 }
 
 func newLog(topic string, partition int) *partitionLog {

@@ -33,6 +33,7 @@ type process struct {
 	sessions [2]*session // by group; nil: none
 	paused   bool        // does not run, and does not know it
 	dead     bool
+	older    bool // a build that does not write like-counts
 }
 
 // session is a process's part in a group, until it learns that it has lost its membership.
@@ -106,6 +107,7 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 	p.workers.FoldChunk = 3 // so that most batches have several chunks
 	// Run in the same goroutine, so that a seed always gives the same schedule.
 	p.workers.Concurrently = func(f func()) func() { f(); return func() {} }
+	p.older = (w.lives[p.slot]+p.slot)%4 == 3 // upgrades and downgrades
 	w.processes = append(w.processes, p)
 	return p
 }

@@ -139,8 +139,11 @@ func (w *world) setUp() {
 		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
 			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id,
 			UpdatesID: w.kafka.topics[schema.TopicUpdates].id, Alternating: p == 0}
-		l := w.kafka.log(schema.TopicState, p)
-		l.append(entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)})
+		first := entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)}
+		w.kafka.log(schema.TopicState, p).append(first)
+		if p > 0 { // that of partition 0 is completed, as after an upgrade
+			w.kafka.log(schema.TopicCounts, p).append(first)
+		}
 	}
 	w.groups = []*group{{w: w, index: 0, name: schema.GroupFold, topic: schema.TopicLikes},
 		{w: w, index: 1, name: schema.GroupApply, topic: schema.TopicUpdates}}

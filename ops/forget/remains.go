@@ -58,6 +58,7 @@ func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 			letters > 0, &letters, dltKept},
 		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil,
 			"indefinitely for the last of each post; the others until Kafka compacts the topic"},
+		{schema.TopicCounts, "the posts' counts", false, nil, "indefinitely"},
 		{"MySQL", mysql, false, nil, "indefinitely; rows of zeros in like_count may be deleted at any time"},
 		{"rankings", rankings, false, nil,
 			"for at least 7 days in " + schema.TopicTrending + ", which has earlier rankings"},

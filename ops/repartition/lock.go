@@ -46,6 +46,9 @@ func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	if err := r.belongs(partition, p); err != nil {
 		return err
 	}
+	if err := t.locate(ctx, partition, p); err != nil {
+		return err
+	}
 	p.Partitions, p.UserBuckets, p.Layouts, p.Migrating = r.layout.Partitions, r.layout.UserBuckets(), r.layouts, true
 	t.progress(partition, p)
 	sent, err := t.commit(ctx)

@@ -32,7 +32,7 @@ type mover struct {
 }
 
 // newMover checks that all partitions, as copied, are locked for this layout.
-func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, error) {
+func newMover(ctx context.Context, r *repartition, tables *tables, phase *progress.Phase) (*mover, error) {
 	m := &mover{r: r, t: r.t, tables: tables, phase: phase, touched: map[int32]bool{}}
 	for p, copied := range tables.list {
 		progress, ok, err := table.ReadProgress(copied)
@@ -42,6 +42,9 @@ func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, er
 		if !ok || !progress.Migrating || !r.isTarget(&progress) {
 			return nil, fmt.Errorf("partition %d of the state table is not locked for this repartition: "+
 				"something else has written to it", p)
+		}
+		if err := m.t.locate(ctx, int32(p), &progress); err != nil {
+			return nil, err
 		}
 		m.progress = append(m.progress, &progress)
 	}
@@ -138,12 +141,12 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	if !open {
 		m.r.result.Posts++
 	}
-	key, countsKey := schema.AppendPostKey(nil, post.id), schema.AppendCountsKey(nil, post.id)
+	key := schema.AppendPostKey(nil, post.id)
 	switch {
 	case leaves && recorded:
-		m.t.add(schema.TopicState, from, countsKey, nil)
+		m.t.counts(from, post.id, nil)
 	case !leaves && left != had:
-		m.t.add(schema.TopicState, from, countsKey, schema.AppendCounts(nil, left))
+		m.t.counts(from, post.id, schema.AppendCounts(nil, left))
 	}
 	buckets := m.r.layout.Buckets(post.id)
 	update := func(at, other int32, counts schema.Counts, deltas []schema.Delta) {
@@ -160,7 +163,7 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 		}
 		after := there.Plus(cells.Sum())
 		if after != there {
-			m.t.add(schema.TopicState, to, countsKey, schema.AppendCounts(nil, after))
+			m.t.counts(to, post.id, schema.AppendCounts(nil, after))
 		}
 		update(from, to, left, cells.Deltas(-1))
 		update(to, from, after, cells.Deltas(1))

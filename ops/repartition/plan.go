@@ -14,7 +14,7 @@ import (
 
 // growing are the topics that get partitions, in this order: the input of each running group comes after the topics
 // that are co-partitioned with it. goka rejects a table whose number of partitions differs from its input's.
-var growing = []string{schema.TopicTrendingLocalTable, schema.TopicState, schema.TopicDLT,
+var growing = []string{schema.TopicTrendingLocalTable, schema.TopicState, schema.TopicCounts, schema.TopicDLT,
 	schema.TopicUpdates, schema.TopicLikes}
 
 // plan compares the current state with the new layout, and changes nothing.

@@ -128,7 +128,7 @@ func (r *repartition) move(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, tables.close()) }()
 	phase := r.opts.Progress.Begin("moving", "reactions", 0)
 	defer phase.End()
-	m, err := newMover(r, tables, phase)
+	m, err := newMover(ctx, r, tables, phase)
 	if err != nil {
 		return err
 	}

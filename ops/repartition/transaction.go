@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ops/await"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
@@ -19,7 +20,8 @@ type transaction struct {
 	r       *repartition
 	id      string
 	cl      *kgo.Client
-	records []*kgo.Record // of the next transaction
+	records []*kgo.Record  // of the next transaction
+	counted map[int32]bool // partitions of like-counts that have all counts
 }
 
 const (
@@ -34,11 +36,18 @@ func (r *repartition) begin(ctx context.Context, ids ...string) (*transaction, e
 	if err != nil {
 		return nil, err
 	}
-	return &transaction{r: r, id: ids[0], cl: cl}, nil
+	return &transaction{r: r, id: ids[0], cl: cl, counted: map[int32]bool{}}, nil
 }
 
 func (t *transaction) add(topic string, partition int32, key, value []byte) {
 	t.records = append(t.records, &kgo.Record{Topic: topic, Partition: partition, Key: key, Value: value})
+}
+
+// counts adds a post's counts to both topics that have them; nil: it has none any more.
+func (t *transaction) counts(partition int32, post uint64, value []byte) {
+	key := schema.AppendCountsKey(nil, post)
+	t.add(schema.TopicState, partition, key, value)
+	t.add(schema.TopicCounts, partition, key, value)
 }
 
 // update adds an update with the next sequence number.
@@ -48,11 +57,22 @@ func (t *transaction) update(partition int32, p *schema.Progress, key []byte, u 
 	t.add(schema.TopicUpdates, partition, key, schema.AppendUpdate(nil, &u))
 }
 
-// progress ends a partition's part of a transaction in both topics, as the fold does. In like-updates it says whether
+// locate finds out whether like-counts has all counts as of a partition's progress. If not, the fold completes it.
+func (t *transaction) locate(ctx context.Context, partition int32, p *schema.Progress) (err error) {
+	t.counted[partition], err = table.HasAllCounts(ctx, t.r.cl, partition, p)
+	return err
+}
+
+// progress ends a partition's part of a transaction in all topics, as the fold does. In like-updates it says whether
 // reactions are migrating, and how many layouts there were before.
 func (t *transaction) progress(partition int32, p *schema.Progress) {
 	t.update(partition, p, []byte(schema.ProgressKey), schema.ProgressUpdate(p.Layouts, p.Migrating))
-	t.add(schema.TopicState, partition, []byte(schema.StateProgressKey), schema.AppendProgress(nil, p))
+	key, value := []byte(schema.StateProgressKey), schema.AppendProgress(nil, p)
+	t.add(schema.TopicState, partition, key, value)
+	if !t.counted[partition] {
+		value = nil
+	}
+	t.add(schema.TopicCounts, partition, key, value)
 }
 
 func (t *transaction) commit(ctx context.Context) (sent []*kgo.Record, err error) {

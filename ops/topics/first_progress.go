@@ -84,12 +84,22 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	if err != nil {
 		return err
 	}
+	countsEmpty, err := f.isEmpty(ctx, schema.TopicCounts)
+	if err != nil {
+		return err
+	}
 	if err := cl.BeginTransaction(); err != nil {
 		return err
 	}
 	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey),
 		Value: schema.AppendProgress(nil, &progress)}
-	if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
+	records := []*kgo.Record{rec}
+	if countsEmpty { // otherwise they are of an earlier state table, and the fold corrects them
+		counts := *rec
+		counts.Topic = schema.TopicCounts
+		records = append(records, &counts)
+	}
+	if err := cl.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return err
 	}
 	if ok && committed != start {

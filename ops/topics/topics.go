@@ -60,7 +60,8 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 			return report, err
 		}
 	}
-	first.topics, err = kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	first.topics, err = kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
+		schema.TopicCounts)
 	if err != nil {
 		return report, err
 	}

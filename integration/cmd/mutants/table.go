@@ -33,6 +33,7 @@ const (
 	catchUpGo     = "stream/store/catch_up.go"
 	spillGo       = "stream/store/spill.go"
 	bufferSpillGo = "stream/store/buffer/spill.go"
+	likeCountsGo  = "processor/like_counts_topic.go"
 	viewGo        = "stream/view_partition.go"
 	applyGo       = "sql/apply.go"
 	firstGo       = "ops/topics/first_progress.go"
@@ -138,8 +139,8 @@ var mutants = []mutant{
 	{4, "an error closes both transactional ids", one(txnGo,
 		"	if err := x.commit(next); err != nil {\n		t.Close()\n", "	if err := x.commit(next); err != nil {\n"), test("stream/kafka", "TestErrorClosesAllIDs")},
 	{4, "after a Kafka commit with unknown outcome nothing is resent blindly", one(batchGo,
-		"	err = w.transact(x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {",
-		"	err = w.transact(x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {\n		x.Drop()\n		out.store.Discard()\n		if w.Fence(ctx) == nil {\n			if x, err = w.Begin(ctx); err == nil {\n				*out = output{partition: w.partition, progress: w.progress, next: b.Next, store: w.store.NewWrite()}\n				err = w.transact(x, b, out)\n			}\n		}\n	}\n	if err != nil {"), simulation},
+		"	err = w.transact(ctx, x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {",
+		"	err = w.transact(ctx, x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {\n		x.Drop()\n		out.store.Discard()\n		if w.Fence(ctx) == nil {\n			if x, err = w.Begin(ctx); err == nil {\n				*out = output{partition: w.partition, progress: w.progress, next: b.Next, store: w.store.NewWrite()}\n				err = w.transact(ctx, x, b, out)\n			}\n		}\n	}\n	if err != nil {"), simulation},
 	{4, "after a Kafka commit with unknown outcome the state is read again", one(foldWorkerGo,
 		"	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {",
 		"	if w.progress.Partitions != 0 {\n		return kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}, nil\n	}\n	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {"), simulation},
@@ -255,6 +256,14 @@ var mutants = []mutant{
 	{9, "a loss that arrives in one poll with later records is detected", one("stream/poll.go", "if (t.Partitions[i].Err != nil) == failed {", "if failed {"), test("stream", "TestDataLossIsHandledBeforeLaterRecords")},
 	{9, "streams are notified when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a response waits for min_offset", one("reader/view/likes.go", "state.progress.NextOffset >= want.Offset {", "state.progress.NextOffset >= min(want.Offset, 0) {"), test("reader/view", "TestWaitIsBounded")},
+	{9, "like-counts has no progress while counts are missing", one(batchGo, "			if len(w.uncounted) > 0 {\n				counts.Value = nil\n			}\n", ""), simulation},
+	{9, "like-counts is complete only if it ends with the state table's progress", one("processor/fold/table/progress.go",
+		"return last != nil && *last == *of, err", "return last != nil && last.Partitions > 0, err"), simulation},
+	{9, "missing counts come before what the same transaction changes", []edit{
+		{batchGo, "	if len(missing) > 0 {\n		x.Send(missing) // before what the batch changes\n	}\n", ""},
+		{batchGo, "	out.folded, out.committing =", "	if len(missing) > 0 {\n		x.Send(missing)\n	}\n	out.folded, out.committing ="}}, simulation},
+	{9, "posts that have left the state table leave like-counts", one(likeCountsGo,
+		"[]string{schema.TopicCounts, schema.TopicState}", "[]string{schema.TopicState}"), test("processor", "TestLikeCountsAreCompleted")},
 	{9, "views outlive the requests that read them", one("httpserver/server.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersRequestsInFlight")},
 	{7, "nothing is folded while reactions move to other partitions", one(foldWorkerGo,
 		"	if p.Migrating {\n", "	if false {\n"), test("processor", "TestRepartitionResumesWhereItWasStopped")},

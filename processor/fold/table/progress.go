@@ -20,6 +20,20 @@ func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (*sch
 	return readLast(ctx, cl, schema.TopicState, partition, 1<<12, isProgress, schema.DecodeProgress)
 }
 
+// HasAllCounts reports whether a partition of like-counts has all counts as of the state table's progress: only then do
+// both end with the same progress record.
+func HasAllCounts(ctx context.Context, cl kmsg.Requestor, partition int32, of *schema.Progress) (bool, error) {
+	isProgress := func(rec *kgo.Record) bool { return string(rec.Key) == schema.StateProgressKey }
+	decode := func(value []byte, into *schema.Progress) error {
+		if value == nil { // counts are missing
+			return nil
+		}
+		return schema.DecodeProgress(value, into)
+	}
+	last, err := readLast(ctx, cl, schema.TopicCounts, partition, 1<<10, isProgress, decode)
+	return last != nil && *last == *of, err
+}
+
 // LastUpdate returns the last record of a partition of like-updates; nil if it has none.
 func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Update, error) {
 	isUpdate := func(*kgo.Record) bool { return true }
