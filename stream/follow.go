@@ -19,7 +19,7 @@ import (
 type Follower struct {
 	poller
 	newWorker func(Assignment) Worker
-	begun     func([]Worker) // with the workers of a session by partition, and with nil after it
+	changed   func([]Worker) // with the workers by partition, when they change, and with nil after a session
 
 	mu struct {
 		sync.Mutex
@@ -32,14 +32,15 @@ type Follower struct {
 }
 
 // NewFollower returns a follower of the topic Input, shown in metrics as Group. For each session it calls newWorker for
-// each partition, then begun, if not nil, with the workers, and begun with nil when they have ended.
-func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
+// each partition that is wanted, and whenever these change, changed, if not nil, with the workers by partition: nil for
+// those that are not followed. It calls changed with nil when the session has ended.
+func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, changed func([]Worker), log *slog.Logger,
 ) *Follower {
 	opts.setDefaults()
-	if begun == nil {
-		begun = func([]Worker) {}
+	if changed == nil {
+		changed = func([]Worker) {}
 	}
-	f := &Follower{poller: newPoller(&opts, log), newWorker: newWorker, begun: begun}
+	f := &Follower{poller: newPoller(&opts, log), newWorker: newWorker, changed: changed}
 	f.mu.err, f.mu.running = errors.New("not started"), map[int32]*started{}
 	f.mu.wanted = func(int32) bool { return true }
 	return f
@@ -94,7 +95,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	s.work.Wait()
 	f.shown.Store(nil)
 	s.consumeNothing()
-	f.begun(nil)
+	f.changed(nil)
 	return context.Cause(ctx)
 }
 
@@ -102,23 +103,34 @@ func (f *Follower) begin(s *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.session = s
-	var workers []Worker
+	f.startWanted(s)
+}
+
+// startWanted starts the partitions that are not followed yet; it is called with mu held.
+func (f *Follower) startWanted(s *session) {
 	for n := range s.count {
-		if f.mu.wanted(n) {
-			workers = append(workers, f.start(s, n))
+		if f.mu.wanted(n) && s.partitions()[n] == nil {
+			f.start(s, n)
 		}
 	}
-	f.begun(workers)
+	f.tell(s)
+}
+
+func (f *Follower) tell(s *session) {
+	workers := make([]Worker, s.count)
+	for n, p := range s.partitions() {
+		workers[n] = p.worker
+	}
+	f.changed(workers)
 }
 
 // start starts one partition; it is called with mu held. Its predecessor, if any, closes its files first.
-func (f *Follower) start(s *session, n int32) Worker {
+func (f *Follower) start(s *session, n int32) {
 	before := f.mu.running[n]
 	a := Assignment{Topic: s.topic, Partition: n, Log: s.log, Partitions: s.count}
 	p := newPartition(a, f.newWorker, f.opts, s.cl, f, f.log)
 	ctx, cancel := context.WithCancel(s.ctx)
 	f.mu.running[n] = s.start(p, cancel, before, func() { p.run(ctx) })
-	return p.worker
 }
 
 // followWanted sets which partitions are wanted and starts those that are not followed yet.
@@ -126,14 +138,8 @@ func (f *Follower) followWanted(wanted func(partition int32) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.wanted = wanted
-	s := f.mu.session
-	if s == nil {
-		return
-	}
-	for n := range s.count {
-		if wanted(n) && s.partitions()[n] == nil {
-			f.start(s, n)
-		}
+	if s := f.mu.session; s != nil {
+		f.startWanted(s)
 	}
 }
 
@@ -145,8 +151,9 @@ func (f *Follower) release(ctx context.Context, n int32) error {
 	p := f.mu.running[n]
 	if p != nil {
 		p.cancel()
-		if f.mu.session != nil {
-			f.mu.session.set(n, nil)
+		if s := f.mu.session; s != nil {
+			s.set(n, nil)
+			f.tell(s)
 		}
 	}
 	f.mu.Unlock()

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,21 +58,52 @@ func NewView(opts ViewOptions, log *slog.Logger) *View {
 	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
 	follow := ProcessorOptions{Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka,
 		MaxBatch: viewBatch, TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown}
-	v.Follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.begun, v.log)
+	v.Follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.changed, log)
 	return v
 }
 
-// begun makes the partitions of these workers readable; nil: none.
-func (v *View) begun(workers []Worker) {
+// changed makes the partitions of these workers readable; nil: none.
+func (v *View) changed(workers []Worker) {
 	if workers == nil {
 		v.partitions.Store(nil)
 		return
 	}
 	partitions := make([]*viewPartition, len(workers))
 	for i, w := range workers {
-		partitions[i] = w.(*viewPartition)
+		partitions[i], _ = w.(*viewPartition)
 	}
 	v.partitions.Store(&partitions)
+}
+
+// KeepNone makes the view one of no partition, until Keep. Call it before Run.
+func (v *View) KeepNone() { v.followWanted(func(int32) bool { return false }) }
+
+// Keep makes the view one of some partitions only. It ends the others, and deletes what is on disk of them.
+func (v *View) Keep(ctx context.Context, wanted func(partition int32) bool) error {
+	v.followWanted(wanted)
+	var errs []error
+	for _, n := range v.opts.Stores.OnDisk(v.opts.Topic) {
+		if wanted(n) {
+			continue
+		}
+		err := v.release(ctx, n)
+		if err == nil {
+			err = v.opts.Stores.Remove(v.opts.Topic, n)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Readable returns the partitions that can be read, in order.
+func (v *View) Readable() (partitions []int32) {
+	n, _ := v.Partitions()
+	for p := range n {
+		if v.Read(p, nil, nil) == nil {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions
 }
 
 // ViewNotReadyError means that a partition cannot be read now.
@@ -81,6 +113,7 @@ type ViewNotReadyError struct {
 	Behind    int64 // how many offsets are still to be read; -1: not known
 	// Reason is set if the partition is not just catching up; Action is what to do.
 	Reason, Action string
+	NotKept        bool // the view is not one of this partition
 }
 
 func (e *ViewNotReadyError) Error() string {
@@ -130,10 +163,15 @@ func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use fun
 		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1,
 			Reason: "the view does not include this partition: it does not exist, or was just added"}
 	}
-	return (*ps)[partition].read(pin, use)
+	p := (*ps)[partition]
+	if p == nil {
+		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1, NotKept: true,
+			Reason: "this process does not keep this partition"}
+	}
+	return p.read(pin, use)
 }
 
-// Ready returns nil if all partitions can be read.
+// Ready returns nil if all partitions of the view can be read.
 func (v *View) Ready() error {
 	n, err := v.Partitions()
 	if err != nil {
@@ -141,7 +179,11 @@ func (v *View) Ready() error {
 	}
 	var errs []error
 	for p := range n {
-		errs = append(errs, v.Read(p, nil, nil))
+		err := v.Read(p, nil, nil)
+		if notReady, ok := errors.AsType[*ViewNotReadyError](err); ok && notReady.NotKept {
+			continue
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

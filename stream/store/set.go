@@ -106,6 +106,25 @@ func (s *Set) all() map[topicPartition]*Store {
 	return maps.Clone(s.mu.open)
 }
 
+// OnDisk returns the partitions of a topic that have a directory.
+func (s *Set) OnDisk(topic string) (partitions []int32) {
+	names, _ := s.fs.List(s.fs.PathJoin(s.dir, topic)) // none before the first store
+	for _, name := range names {
+		if n, err := strconv.ParseInt(name, 10, 32); err == nil {
+			partitions = append(partitions, int32(n))
+		}
+	}
+	return partitions
+}
+
+// Remove deletes the files of a partition's store, which must be closed.
+func (s *Set) Remove(topic string, partition int32) error {
+	s.mu.Lock()
+	delete(s.mu.open, topicPartition{topic, partition})
+	s.mu.Unlock()
+	return s.fs.RemoveAll(s.fs.PathJoin(s.dir, topic, strconv.Itoa(int(partition))))
+}
+
 // Get returns the newest store of a partition, or nil.
 func (s *Set) Get(topic string, partition int32) *Store {
 	s.mu.Lock()
