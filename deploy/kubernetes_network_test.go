@@ -59,8 +59,8 @@ type networkPolicy struct {
 }
 
 type networkRule struct {
-	From []struct {
-		NamespaceSelector struct{ MatchLabels map[string]string }
+	From, To []struct {
+		NamespaceSelector, PodSelector struct{ MatchLabels map[string]string }
 	}
 	Ports []struct{ Port any }
 }
@@ -76,6 +76,10 @@ func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 				require.Len(t, rule.Ports, 1, "%s: all ports are open", o.Metadata.Name)
 				require.Len(t, rule.From, 1, "%s: open to all", o.Metadata.Name)
 				from := rule.From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
+				if o.Metadata.Name == "kudos-peers" {
+					require.Equal(t, s.PodSelector.MatchLabels, rule.From[0].PodSelector.MatchLabels)
+					continue
+				}
 				require.NotEmpty(t, from, o.Metadata.Name)
 				if rule.Ports[0].Port != "http" {
 					admin++
@@ -99,6 +103,11 @@ func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 				want := []string{"53"}
 				if cfg.MySQL.OfMigrations().DSN != "" {
 					want = append(want, "3306")
+				}
+				if peers := cfg.Reader.AdvertisedURL; w.Metadata.Name == "kudos-reader" {
+					require.Equal(t, fmt.Sprintf("http://kudos-reader-0.%s:%d", w.ServiceName,
+						w.Template.Spec.Containers[0].port("http")), peers)
+					want = append(want, "http")
 				}
 				for _, broker := range cfg.Kafka.Brokers {
 					_, port, err := net.SplitHostPort(broker)

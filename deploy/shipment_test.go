@@ -69,7 +69,10 @@ type container struct {
 	Args        []string
 	Env         []struct {
 		Name, Value string
-		ValueFrom   *struct{ SecretKeyRef *struct{ Name, Key string } }
+		ValueFrom   *struct {
+			SecretKeyRef *struct{ Name, Key string }
+			FieldRef     *struct{ FieldPath string }
+		}
 	}
 	Ports []struct {
 		Name          string

@@ -57,6 +57,10 @@ type Server struct {
 
 // NewServer returns a server; it does no I/O.
 func NewServer(c Config, log *slog.Logger) *Server {
+	c.HTTP.Protocols = &http.Protocols{}
+	c.HTTP.Protocols.SetHTTP1(true)
+	c.HTTP.Protocols.SetHTTP2(true)
+	c.HTTP.Protocols.SetUnencryptedHTTP2(true) // for services, which need fewer connections then
 	c.HTTP.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s := &Server{HTTP: c.HTTP, config: c, log: log, listening: make(chan struct{})}
 	if c.TLSCert != "" {

@@ -246,7 +246,7 @@ func TestOneLikeIsTraced(t *testing.T) {
 	waitFor(t, time.Minute, "the spans of all steps", func() bool {
 		spans = c.named()
 		return len(spans["fold"]) > 0 && len(spans["apply"]) > 0 && len(spans["reader"]) == len(f.readers) &&
-			len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
+			len(spans["reactions"]) == len(f.readers) && len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
 	})
 	parent := caller
 	for _, step := range []string{"PUT", "likes publish", "fold", "apply"} {
@@ -258,8 +258,10 @@ func TestOneLikeIsTraced(t *testing.T) {
 		parent = hex.EncodeToString(s.SpanId)
 	}
 	fold := spans["fold"][0].SpanId
-	require.True(t, slices.ContainsFunc(spans["reader"], func(s *tracepb.Span) bool {
-		return slices.Equal(s.ParentSpanId, fold)
-	}))
-	require.Len(t, spans, 5, "other likes are not traced")
+	for _, lane := range []string{"reader", "reactions"} {
+		require.True(t, slices.ContainsFunc(spans[lane], func(s *tracepb.Span) bool {
+			return slices.Equal(s.ParentSpanId, fold)
+		}), lane)
+	}
+	require.Len(t, spans, 6, "other likes are not traced")
 }

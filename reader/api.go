@@ -34,19 +34,38 @@ import (
 //go:embed openapi.yaml
 var document string
 
-// likesCopy is what the API needs of view.Likes.
-type likesCopy interface {
+// lane is what the API needs of each view.Lane.
+type lane interface {
 	Partitions() (int32, error)
 	PartitionsOf(post uint64) ([]int32, error)
-	PartitionsOfUser(post, user uint64) ([]int32, error)
 	AsOf(partition int32) (wire.Position, error)
 	Wait(ctx context.Context, want wire.Position) error
-	CheckEnds(ctx context.Context, want []wire.Position) error
+}
+
+// countsLane is what the API needs of view.Counts.
+type countsLane interface {
+	lane
 	Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error)
-	Reaction(post, user uint64) (view.Reaction, wire.Position, error)
-	Likers(post, after uint64, limit int) (likers []wire.Liker, next uint64, asOf wire.Position, err error)
 	Totals() view.Totals
 	Lag() (events int64, behind time.Duration, known bool)
+}
+
+// reactionsLane is what the API needs of view.Reactions.
+type reactionsLane interface {
+	lane
+	PartitionsOfUser(post, user uint64) ([]int32, error)
+	Layout() view.Layout
+	AwaitLayout(ctx context.Context, partition int32, want view.Layout) error
+	Of(partition int32, user uint64, posts []uint64) ([]view.Reaction, wire.Position, error)
+	Likers(partition int32, post, after uint64, limit int) (view.Page, wire.Position, error)
+	Holders(partition int32) (addresses []string, generation int32)
+}
+
+// lanes are the views of likes.
+type lanes struct {
+	counts    countsLane
+	reactions reactionsLane                                         // nil: this reader does not keep them
+	checkEnds func(ctx context.Context, want []wire.Position) error // see view.Likes.CheckEnds
 }
 
 // rankingsCopy is what the API needs of view.Rankings.
@@ -58,10 +77,13 @@ type rankingsCopy interface {
 // api serves all of openapi.yaml except the streams.
 type api struct {
 	http.Handler
-	options  Options
-	likes    likesCopy
+	peer    http.Handler // serves other readers
+	options Options
+	lanes
+	peers    *peers // nil: this reader keeps all reactions
 	rankings rankingsCopy
-	history  history // nil: MySQL is not configured
+	history  history     // nil: MySQL is not configured
+	posts    postHistory // nil: it is not kept
 	log      *slog.Logger
 	now      func() time.Time
 	public   []string // Cache-Control of counts and rankings
@@ -75,10 +97,10 @@ type api struct {
 
 // newAPI does no I/O. A nil history means that MySQL is not configured.
 func newAPI(
-	o Options, likes likesCopy, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
+	o Options, likes lanes, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
 ) (*api, error) {
 	a := &api{
-		options: o, likes: likes, rankings: rankings, history: h, log: log, now: time.Now, public: noCache,
+		options: o, lanes: likes, rankings: rankings, history: h, log: log, now: time.Now, public: noCache,
 		working: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
 		waiting: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
 		bodies:  httpserver.NewBodyReader(maxBody, maxBodies),
@@ -95,6 +117,8 @@ func newAPI(
 	for path, methods := range a.routes() {
 		mux.Handle(path, metrics.counted(path, problem.ByMethod(methods)))
 	}
+	a.peer = metrics.counted(peerPath, problem.ByMethod(map[string]http.HandlerFunc{
+		http.MethodPost: a.handle(a.answerPeer)}))
 	a.Handler = httpserver.CORS{
 		Origins: o.Origins, Methods: []string{http.MethodGet, http.MethodHead, http.MethodPost},
 		Headers: []string{"Content-Type", "If-None-Match"}, Exposed: []string{"ETag", "Kudos-As-Of", "Retry-After"},
@@ -111,8 +135,10 @@ func (a *api) routes() map[string]map[string]http.HandlerFunc {
 		"/v1/posts/{post_id}/likes":           get(a.getLikes, minOffset),
 		"/v1/posts/{post_id}/likes/{user_id}": get(a.getReaction, minOffset),
 		"/v1/posts/{post_id}/likers":          get(a.listLikers, pageSize, pageToken, minOffset),
-		"/v1/likes":                           get(a.getManyLikes, query.PostIDs, minOffset),
+		"/v1/posts/{post_id}/history":         get(a.getPostHistory, "region", "interval", "from", "to"),
+		"/v1/likes":                           get(a.getManyLikes, query.PostIDs, minOffset, query.Viewer),
 		"/v1/likes:get":                       {http.MethodPost: a.handle(a.getManyLikesByBody)},
+		"/v1/reactions:get":                   {http.MethodPost: a.handle(a.getManyReactions)},
 		"/v1/trending":                        get(a.listRankings),
 		"/v1/trending/{region}":               get(a.getTrending, "window"),
 		"/v1/leaderboard":                     get(a.getLeaderboard, "region", "period"),
@@ -289,8 +315,6 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &no):
 	case errors.As(err, &notReady):
 		no = unavailable(problem.New(http.StatusServiceUnavailable, "not-ready", "Reader not ready", "%s", notReady))
-	case errors.Is(err, view.ErrNoReactions):
-		no = refuse(problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only", "%s", err))
 	default:
 		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		no = refuse(problem.New(http.StatusInternalServerError, "internal",

@@ -29,20 +29,24 @@ var succeeds = map[string]string{
 	"getLikes":           likesOf1 + "?min_offset=0",
 	"getManyLikes":       "/v1/likes?post_ids=1,2&min_offset=0:1,1:2",
 	"getManyLikesByBody": byBody,
-	"listLikers":         "/v1/posts/1/likers?page_size=10&min_offset=0&page_token=" + newPageToken(1, 7),
-	"getReaction":        "/v1/posts/1/likes/7?min_offset=0",
-	"listRankings":       "/v1/trending",
-	"getTrending":        "/v1/trending/DE?window=1h",
-	"getLeaderboard":     "/v1/leaderboard?region=us-ca&period=day",
-	"getLikesOverTime":   overTime + "?region=DE&interval=day&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z",
-	"getStats":           "/v1/stats",
-	"getDocument":        "/openapi.yaml",
+	"getManyReactions":   reactionsByBody,
+	"getPostHistory": "/v1/posts/1/history?region=DE&interval=day&from=2026-01-01T00:00:00Z" +
+		"&to=2026-02-01T00:00:00Z",
+	"listLikers": "/v1/posts/1/likers?page_size=10&min_offset=0&page_token=" +
+		newPageToken(1, cursor{after: 7}),
+	"getReaction":      "/v1/posts/1/likes/7?min_offset=0",
+	"listRankings":     "/v1/trending",
+	"getTrending":      "/v1/trending/DE?window=1h",
+	"getLeaderboard":   "/v1/leaderboard?region=us-ca&period=day",
+	"getLikesOverTime": overTime + "?region=DE&interval=day&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z",
+	"getStats":         "/v1/stats",
+	"getDocument":      "/openapi.yaml",
 }
 
 // The document and the handlers have the same operations, and each of them works.
 func TestDocumentIsWhatIsServed(t *testing.T) {
 	r := withRankings(t)
-	r.history = hours(new(asked))
+	r.history, r.api.posts = hours(new(asked)), noHistory{}
 	const elsewhere = "stream" // not part of api
 	r.doc.RequireServed(t, r.routes(), elsewhere)
 	for path, item := range r.doc.Paths.Map() {
@@ -53,6 +57,9 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 			}
 			if method == http.MethodPost {
 				body = `{"post_ids":[1,"2"],"min_offset":[{"partition":1,"offset":2}]}`
+			}
+			if id == "getManyReactions" {
+				body = `{"user_id":7,"post_ids":[1,"2"]}`
 			}
 			require.Contains(t, succeeds, id, "add a request that succeeds")
 			r.ask(method, succeeds[id], body, "Content-Type", "application/json").Require(200)
@@ -168,12 +175,18 @@ func TestStats(t *testing.T) {
 	r.get("/v1/stats").RequireHeader("Cache-Control", "no-cache").RequireJSON(200,
 		`{"posts":3,"likes":5,"dislikes":1,"events":100,"events_behind":-1,"lag_ms":-1,"partitions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
+		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}],
+		"reactions":[
+		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
 		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
 
 	r.likes.mu.lag, r.likes.mu.lagKnown = 1500*time.Millisecond, true
 	r.likes.mu.notReady[2] = &view.NotReadyError{Topic: "t", Partition: 2, Behind: 5}
 	r.get("/v1/stats").RequireJSON(200,
 		`{"posts":3,"likes":5,"dislikes":1,"events":70,"events_behind":12,"lag_ms":1500,"partitions":[
+		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
+		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}],
+		"reactions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
 		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
 	r.likes.mu.notReady[2] = io.ErrUnexpectedEOF
@@ -192,8 +205,15 @@ func TestMetrics(t *testing.T) {
 	r.requireCount(1, "other", "unknown", "404")
 	require.EqualValues(t, 3, r.Metric("kudos_reader_request_seconds", "route", route))
 
-	_, err := newAPI(DefaultOptions(), r.likes, r.rankings, nil, r.log, r.Metrics)
+	_, err := newAPI(DefaultOptions(), r.lanes, r.rankings, nil, r.log, r.Metrics)
 	require.ErrorAs(t, err, new(prometheus.AlreadyRegisteredError))
+}
+
+// noHistory has the history of no post.
+type noHistory struct{}
+
+func (noHistory) Of(uint64, schema.Region, time.Time, time.Time) ([]view.HourCounts, time.Time, error) {
+	return nil, time.Time{}, nil
 }
 
 // flatLikes has the same counts for every post, and costs next to nothing.
@@ -218,7 +238,7 @@ func (u *unread) Write(b []byte) (int, error) { return len(b), nil }
 func BenchmarkAPI(b *testing.B) {
 	likes := &flatLikes{newFakeLikes(), make([]schema.Counts, wire.MaxPosts),
 		[]wire.Position{{Partition: 3, Offset: 1018}}}
-	a, err := newAPI(DefaultOptions(), likes, &fakeRankings{}, nil, slog.New(slog.DiscardHandler),
+	a, err := newAPI(DefaultOptions(), lanes{counts: likes}, &fakeRankings{}, nil, slog.New(slog.DiscardHandler),
 		prometheus.NewRegistry())
 	require.NoError(b, err)
 	for _, posts := range []int{1, 20, 1000} {
@@ -249,7 +269,7 @@ func FuzzAPI(f *testing.F) {
 	f.Add("GET", likesOf1, "min_offset=7", "")
 	f.Add("GET", "/v1/likes", "post_ids=1,2&post_ids=%33&min_offset=0:1,3:2", "")
 	f.Add("POST", byBody, "", `{"post_ids":[1,"2", 3 ],"min_offset":[{"partition":1,"offset":2}]}`)
-	f.Add("GET", "/v1/posts/1/likers", "page_size=2&page_token="+newPageToken(1, 7), "")
+	f.Add("GET", "/v1/posts/1/likers", "page_size=2&page_token="+newPageToken(1, cursor{after: 7}), "")
 	f.Add("GET", "/v1/trending/us-ca", "window=24h", "")
 	f.Add("GET", overTime, "interval=day&from=2026-01-01T00:00:00%2B02:00&to=2026-02-01T00:00:00.5Z", "")
 	f.Add("BREW", "/../v1//posts", "%zz&=&;", "{")
@@ -280,8 +300,9 @@ func FuzzAPI(f *testing.F) {
 
 // FuzzPageToken checks that invalid tokens are rejected, and that valid ones contain what they were made of.
 func FuzzPageToken(f *testing.F) {
-	f.Add(newPageToken(1, 7), uint64(1))
-	f.Add(newPageToken(1<<64-1, 1<<64-1), uint64(1<<64-1))
+	f.Add(newPageToken(1, cursor{after: 7}), uint64(1))
+	last := cursor{1<<64 - 1, wire.Position{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}
+	f.Add(newPageToken(1<<64-1, last), uint64(1<<64-1))
 	f.Add("", uint64(0))
 	f.Fuzz(func(t *testing.T, token string, post uint64) {
 		after, wrong := parsePageToken(token, post)

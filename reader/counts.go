@@ -3,17 +3,18 @@ package reader
 import (
 	"bytes"
 
-	"kudos/httpserver/problem"
+	"kudos/reader/query"
 	"kudos/reader/wire"
+	"kudos/schema"
 )
 
 func (a *api) getLikes(q *request) (reply, error) {
 	post, covered := q.PathID("post_id"), q.minOffset()
-	if err := a.coverPost(q, covered, post); err != nil {
+	if err := a.coverPost(q, a.counts, covered, post); err != nil {
 		return reply{}, err
 	}
 	q.posts = append(q.posts[:0], post)
-	counts, asOf, err := a.likes.Counts(q.posts)
+	counts, asOf, err := a.counts.Counts(q.posts)
 	if err != nil {
 		return reply{}, err
 	}
@@ -24,42 +25,56 @@ func (a *api) getLikes(q *request) (reply, error) {
 
 func (a *api) getManyLikes(q *request) (reply, error) {
 	q.posts = q.Posts(q.posts[:0], wire.MaxPosts)
-	asOf, err := a.manyLikes(q, q.minOffsets())
+	user, covered := q.ID(query.Viewer), q.minOffsets()
+	asOf, err := a.manyLikes(q, covered, user)
 	if err != nil {
 		return reply{}, err
 	}
-	return a.countsReply(q.body, asOf), nil
+	r := a.countsReply(q.body, asOf)
+	if user != 0 {
+		r.caching = private
+	}
+	return r, nil
 }
 
 func (a *api) getManyLikesByBody(q *request) (reply, error) {
-	if err := q.refusal(); err != nil {
-		return reply{}, err
-	}
-	if p := problem.RequireMediaType(q.Request, "application/json"); p != nil {
-		return reply{}, refuse(p)
-	}
-	raw, err := a.bodies.Read(q.w, q.Request)
+	raw, err := a.readJSON(q)
 	if err != nil {
-		return reply{}, refuse(problem.UnreadBody(err, maxBody))
-	}
-	if err := a.work(q); err != nil {
 		return reply{}, err
 	}
-	if _, err := a.manyLikes(q, q.readBody(raw)); err != nil {
+	fields, covered := q.readBody(raw, query.Viewer)
+	user := uint64(0)
+	if fields[query.Viewer] != nil {
+		user = q.readID(query.Viewer, fields[query.Viewer])
+	}
+	if _, err := a.manyLikes(q, covered, user); err != nil {
 		return reply{}, err
 	}
 	return reply{body: q.body, contentType: jsonType, caching: noCache}, nil
 }
 
-func (a *api) manyLikes(q *request, covered []wire.Position) (asOf []wire.Position, err error) {
-	if err := a.cover(q, covered, nil); err != nil {
+// manyLikes puts the counts of posts into the body, and a user's reactions, unless user is 0. asOf is of the counts.
+func (a *api) manyLikes(q *request, covered []wire.Position, user uint64) (asOf []wire.Position, err error) {
+	if err := a.cover(q, a.counts, covered, nil); err != nil {
 		return nil, err
 	}
-	counts, asOf, err := a.likes.Counts(q.posts)
+	counts, asOf, err := a.counts.Counts(q.posts)
 	if err != nil {
 		return nil, err
 	}
-	q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf)
+	if user == 0 {
+		q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf)
+		return asOf, nil
+	}
+	list, reactionsAsOf, err := a.reactionsOf(q, user, q.posts, covered)
+	if err != nil {
+		return nil, err
+	}
+	reactions := make([]schema.Reaction, len(list))
+	for i, r := range list {
+		reactions[i] = r.is.Reaction
+	}
+	q.body = wire.AppendViewedLikes(q.body[:0], q.posts, counts, reactions, asOf, reactionsAsOf)
 	return asOf, nil
 }
 

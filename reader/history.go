@@ -7,6 +7,7 @@ import (
 
 	"kudos/httpserver/problem"
 	"kudos/reader/query"
+	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/sql"
@@ -21,7 +22,58 @@ const (
 )
 
 func (a *api) getLikesOverTime(q *request) (reply, error) {
-	region := q.Region("region", q.Value("region"))
+	body, region, interval, err := a.likesOverTime(q)
+	if err != nil {
+		return reply{}, err
+	}
+	hours, err := a.likesByHour(q.Request.Context(), region, body.From, body.To)
+	if err != nil {
+		return reply{}, err
+	}
+	for _, h := range hours {
+		add(body, interval, h.Hour, schema.Counts{Likes: h.Likes, Dislikes: h.Dislikes})
+	}
+	return encode(q, a.public, body)
+}
+
+// postHistory is what the API needs of view.History.
+type postHistory interface {
+	Of(post uint64, region schema.Region, from, to time.Time) (hours []view.HourCounts, since time.Time, err error)
+}
+
+func (a *api) getPostHistory(q *request) (reply, error) {
+	post := q.PathID("post_id")
+	body, region, interval, err := a.likesOverTime(q)
+	if err != nil {
+		return reply{}, err
+	}
+	if a.posts == nil {
+		return reply{}, refuse(problem.New(http.StatusNotFound, "no-history", "This reader keeps no history",
+			"this reader does not keep the history of posts (reader.history is 0)"))
+	}
+	hours, since, err := a.posts.Of(post, region, body.From, body.To)
+	if err != nil {
+		return reply{}, err
+	}
+	for _, h := range hours {
+		add(body, interval, h.Hour, h.Counts)
+	}
+	since = laterOf(since, a.now().UTC().Add(-a.options.History)).Truncate(time.Second)
+	return encode(q, a.public, wire.PostHistory{PostID: post, CompleteFrom: since, LikesOverTime: *body})
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// likesOverTime reads the parameters that likes over time have, and returns the response without any likes.
+func (a *api) likesOverTime(q *request) (
+	body *wire.LikesOverTime, region schema.Region, interval time.Duration, err error,
+) {
+	region = q.Region("region", q.Value("region"))
 	name := q.OneOf("interval", "hour", "hour", "day")
 	interval, otherwise := time.Hour, 24*time.Hour
 	if name == "day" {
@@ -29,16 +81,20 @@ func (a *api) getLikesOverTime(q *request) (reply, error) {
 	}
 	from, to := q.span(interval, otherwise, a.now())
 	if err := q.refusal(); err != nil {
-		return reply{}, err
+		return nil, region, 0, err
 	}
-	hours, err := a.likesByHour(q.Request.Context(), region, from, to)
-	if err != nil {
-		return reply{}, err
+	body = &wire.LikesOverTime{Region: schema.RankingRegion(region), Interval: name, From: from, To: to,
+		Points: make([]wire.TimeLikes, to.Sub(from)/interval)} // every interval, also without likes
+	for i := range body.Points {
+		body.Points[i].From = from.Add(time.Duration(i) * interval)
 	}
-	return encode(q, a.public, wire.LikesOverTime{
-		Region: schema.RankingRegion(region), Interval: name, From: from, To: to,
-		Points: points(hours, from, to, interval),
-	})
+	return body, region, interval, nil
+}
+
+func add(body *wire.LikesOverTime, interval time.Duration, hour time.Time, c schema.Counts) {
+	p := &body.Points[hour.Sub(body.From)/interval]
+	p.Likes += c.Likes
+	p.Dislikes += c.Dislikes
 }
 
 // span reads from and to, and extends them to whole intervals (UTC).
@@ -98,18 +154,4 @@ func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to ti
 		a.log.Info("MySQL answers again; likes over time are available")
 	}
 	return hours, nil
-}
-
-// points adds up the hours by interval. Every interval is present, also without likes.
-func points(hours []sql.HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
-	list := make([]wire.TimeLikes, to.Sub(from)/interval)
-	for i := range list {
-		list[i].From = from.Add(time.Duration(i) * interval)
-	}
-	for _, h := range hours {
-		p := &list[h.Hour.Sub(from)/interval]
-		p.Likes += h.Likes
-		p.Dislikes += h.Dislikes
-	}
-	return list
 }

@@ -110,7 +110,7 @@ func TestInvalidBodies(t *testing.T) {
 	for _, tt := range []struct{ body, field, reason, detail string }{
 		{``, "body", "empty", "is empty"},
 		{`hello`, "body", "undecodable", "is not JSON: invalid character 'h' looking for beginning of value"},
-		{`{"post_ids":[1],"posts":[]}`, "posts", "unknown_field", "is unknown; allowed: post_ids, min_offset"},
+		{`{"post_ids":[1],"posts":[]}`, "posts", "unknown_field", "is unknown; allowed: post_ids, min_offset, viewer"},
 		{`{}`, "post_ids", "undecodable", anArray},
 		{`{"post_ids":null}`, "post_ids", "undecodable", anArray},
 		{`{"post_ids":"1"}`, "post_ids", "undecodable", anArray},

@@ -135,7 +135,9 @@ func TestLikers(t *testing.T) {
 		RequireHeader("Cache-Control", "private, no-cache")
 	r.get("/v1/posts/3/likers").RequireJSON(200, page("3", "", ""))
 
-	token := func(after uint64) string { return newPageToken(1, after) }
+	token := func(after uint64) string {
+		return newPageToken(1, cursor{after, wire.Position{Partition: 1, Offset: 11}})
+	}
 	more := func(after uint64) string { return `,"next_page_token":"` + token(after) + `"` }
 	second, last := token(1<<64-4), token(1<<64-2)
 	require.LessOrEqual(t, len(last), 100)
@@ -147,12 +149,11 @@ func TestLikers(t *testing.T) {
 func TestInvalidPageTokens(t *testing.T) {
 	r := newRig(t, nil, nil)
 	const none = "is not the next_page_token of a page; start again without it"
-	token := newPageToken(1, 7)
+	token := newPageToken(1, cursor{after: 7})
 	r.get("/v1/posts/1/likers?page_token=" + token).Require(200)
 	r.get("/v1/posts/2/likers?page_token="+token).RequireInvalid("page_token", "undecodable",
 		"belongs to another post; start again without it")
-	shorter := []string{"x", "AQ", token[1:], token[:len(token)-1]}
-	for _, bad := range append(shorter, token+"A", token+"=", "!"+token[1:]) {
+	for _, bad := range []string{"x", "Ag", token[:len(token)-1], token + "A", token + "=", "!" + token[1:]} {
 		r.get("/v1/posts/1/likers?page_token="+bad).RequireInvalid("page_token", "undecodable", none)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -172,7 +173,7 @@ func TestInvalidPageTokens(t *testing.T) {
 
 func TestWithoutReactions(t *testing.T) {
 	r := newRig(t, nil, nil)
-	r.likes.mu.noReactions = true
+	r.api.reactions = nil
 	for _, target := range []string{"/v1/posts/1/likers", "/v1/posts/1/likes/7"} {
 		r.get(target).RequireProblem(http.StatusNotFound, "no-reactions",
 			"this reader does not keep reactions (reader.reactions is false)")

@@ -21,6 +21,18 @@ type Options struct {
 	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the views' block cache, for all partitions
 	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts
 
+	// Replicas is how many readers keep the reactions of each partition; 0: each reader keeps all. Readers ask each
+	// other at AdvertisedURL, such as http://10.0.0.7:8081, which must be reachable by all of them.
+	Replicas       int           `mapstructure:"replicas"`
+	AdvertisedURL  string        `mapstructure:"advertised_url"`
+	PeerTLSCA      string        `mapstructure:"peer_tls_ca"`     // PEM file to verify https URLs with; "": the system's
+	Zone           string        `mapstructure:"zone"`            // replicas are in different zones if possible
+	SessionTimeout time.Duration `mapstructure:"session_timeout"` // how long a reader may be away before others copy
+
+	// History is how many days of each post's history are kept, by hour and region; 0: none. At most 7 days are in
+	// Kafka when a reader starts with an empty disk.
+	History time.Duration `mapstructure:"history"`
+
 	MaxWait time.Duration `mapstructure:"max_wait"` // of a response for min_offset
 	// CacheMaxAge (whole seconds) is how long caches may reuse counts and rankings; 0: always revalidate, by ETag.
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
@@ -50,7 +62,8 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr: "127.0.0.1:8081", StateDir: "kudos-reader-state", CacheBytes: 256 << 20, Reactions: true,
-		MaxWait: 5 * time.Second, CacheMaxAge: time.Second, MaxConcurrentRequests: 2_000,
+		SessionTimeout: 30 * time.Second,
+		MaxWait:        5 * time.Second, CacheMaxAge: time.Second, MaxConcurrentRequests: 2_000,
 		MaxStreams: 10_000, LiveInterval: 200 * time.Millisecond,
 		HeartbeatInterval: 15 * time.Second, StreamWriteTimeout: 5 * time.Second,
 		Origins: []string{}, Dashboard: true,
@@ -58,6 +71,8 @@ func DefaultOptions() Options {
 		IdleTimeout: 2 * time.Minute, ShutdownTimeout: 10 * time.Second,
 	}
 }
+
+const maxHistory = 366 * 24 * time.Hour
 
 // Validate returns everything that is wrong with the options.
 func (o Options) Validate() error {
@@ -74,7 +89,14 @@ func (o Options) Validate() error {
 	check(o.StateDir != "", "state_dir", "must name a directory")
 	check(o.CacheBytes >= 1<<20, "cache_bytes", "must be at least 1 MiB (%d)", 1<<20)
 
+	check(o.History >= 0 && o.History <= maxHistory, "history", "must be between 0 and %s", maxHistory)
+	check(o.Replicas >= 0, "replicas", "must not be below zero")
+	check(o.Replicas == 0 || o.Reactions, "replicas", "must be 0 if reader.reactions is false")
+	check(o.Replicas == 0 || isHTTP(o.AdvertisedURL), "advertised_url",
+		"%q is not a URL such as http://10.0.0.7:8081, where other readers reach this one", o.AdvertisedURL)
+
 	const positive = "must be above zero"
+	check(o.SessionTimeout > 0, "session_timeout", positive)
 	check(o.MaxConcurrentRequests > 0, "max_concurrent_requests", positive)
 	check(o.MaxStreams > 0, "max_streams", positive)
 	check(o.HeartbeatInterval > 0, "heartbeat_interval", positive)
@@ -93,9 +115,12 @@ func (o Options) Validate() error {
 
 	err = httpserver.CheckOrigins(o.Origins)
 	check(err == nil, "origins", "%w", err)
-	u, err := url.Parse(o.ProducerURL)
-	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
-	check(o.ProducerURL == "" || isURL, "producer_url",
+	check(o.ProducerURL == "" || isHTTP(o.ProducerURL), "producer_url",
 		"%q is not a URL such as https://likes.example.com", o.ProducerURL)
 	return errors.Join(errs...)
+}
+
+func isHTTP(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

@@ -58,30 +58,47 @@ func (a *api) getStats(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err
 	}
-	partitions, err := a.likes.Partitions()
-	if err != nil {
+	totals := a.counts.Totals()
+	stats := wire.Stats{Posts: totals.Posts, Likes: totals.Likes, Dislikes: totals.Dislikes, EventsBehind: -1,
+		LagMs: -1}
+	var err error
+	if stats.Partitions, err = laneStats(a.counts); err != nil {
 		return reply{}, err
 	}
-	totals := a.likes.Totals()
-	stats := wire.Stats{
-		Posts: totals.Posts, Likes: totals.Likes, Dislikes: totals.Dislikes,
-		EventsBehind: -1, LagMs: -1, Partitions: make([]wire.PartitionStats, partitions),
+	for _, p := range stats.Partitions {
+		stats.Events += p.AsOf.Offset
 	}
-	for i := range partitions {
-		asOf, err := a.likes.AsOf(i)
-		var notReady *view.NotReadyError
-		switch {
-		case err == nil:
-			stats.Partitions[i] = wire.PartitionStats{AsOf: asOf, Ready: true}
-			stats.Events += asOf.Offset
-		case errors.As(err, &notReady):
-			stats.Partitions[i] = wire.PartitionStats{AsOf: wire.Position{Partition: i}}
-		default:
+	stats.Reactions = []wire.PartitionStats{} // [], not null
+	if a.reactions != nil {
+		list, err := laneStats(a.reactions)
+		if err != nil && !errors.As(err, new(*view.NotReadyError)) {
 			return reply{}, err
 		}
+		stats.Reactions = append(stats.Reactions, list...)
 	}
-	if events, behind, known := a.likes.Lag(); known {
+	if events, behind, known := a.counts.Lag(); known {
 		stats.EventsBehind, stats.LagMs = events, behind.Milliseconds()
 	}
 	return encode(q, noCache, stats)
+}
+
+func laneStats(of lane) ([]wire.PartitionStats, error) {
+	partitions, err := of.Partitions()
+	if err != nil {
+		return nil, err
+	}
+	stats := []wire.PartitionStats{}
+	for p := range partitions {
+		asOf, err := of.AsOf(p)
+		var notReady *view.NotReadyError
+		switch {
+		case err == nil:
+			stats = append(stats, wire.PartitionStats{AsOf: asOf, Ready: true})
+		case !errors.As(err, &notReady):
+			return nil, err
+		case !notReady.NotKept:
+			stats = append(stats, wire.PartitionStats{AsOf: wire.Position{Partition: p}})
+		}
+	}
+	return stats, nil
 }

@@ -4,10 +4,11 @@
 // It keeps local views of the state table and of the topic trending, and queries MySQL only for likes over time. Each
 // response names the position in the log that it reflects, exactly.
 //
-//	latest-like-action-table ─► view.Likes ────┬─► API (counts, likers, reactions)
-//	trending ─────────────────► view.Rankings ─┼─► API (rankings)
-//	                                           └─► live.Hub ─► SSE, WebSocket ─► dashboard
-//	MySQL like_hourly ────────────────────────────► API (likes over time)
+//	latest-like-action-table ─► view.Reactions ──► API (likers, reactions)
+//	like-counts ──────────────► view.Counts ─────┬─► API (counts)
+//	trending ─────────────────► view.Rankings ───┼─► API (rankings)
+//	                                             └─► live.Hub ─► SSE, WebSocket ─► dashboard
+//	MySQL like_hourly ──────────────────────────────► API (likes over time)
 package reader
 
 import (
@@ -41,21 +42,38 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 		return nil, fmt.Errorf("reader options: %w", err)
 	}
 	log = log.With("role", "reader")
-	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
+	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions,
+		History: o.History, Share: view.Share{Replicas: o.Replicas, Address: o.AdvertisedURL, Zone: o.Zone,
+			SessionTimeout: o.SessionTimeout}}
 	r := &Reader{likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log)}
 	var h history
 	var run []func(context.Context) error
 	if db != nil {
 		h, run = db.LikesByHour, append(run, db.CheckShards)
 	}
-	api, err := newAPI(o, r.likes, r.rankings, h, log, reg)
+	likes := lanes{counts: r.likes.Counts, checkEnds: r.likes.CheckEnds}
+	if r.likes.Reactions != nil {
+		likes.reactions = r.likes.Reactions
+	}
+	api, err := newAPI(o, likes, r.rankings, h, log, reg)
 	if err != nil {
 		return nil, err
+	}
+	if o.Replicas > 0 {
+		api.peers = newPeers(o, r.likes.Reactions.Holders)
+	}
+	if r.likes.History != nil {
+		api.posts = r.likes.History
+	}
+	viewed := api.viewed
+	if likes.reactions == nil {
+		viewed = nil
 	}
 	hub, err := live.New(live.Options{
 		MaxStreams: o.MaxStreams, MaxPosts: maxStreamPosts, Interval: o.LiveInterval,
 		Heartbeat: o.HeartbeatInterval, WriteTimeout: o.StreamWriteTimeout, Origins: o.Origins,
-	}, r.likes, r.rankings, log, reg)
+		Reactions: viewed,
+	}, r.likes.Counts, r.rankings, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +102,10 @@ const (
 	maxStreamPosts = 100       // in one stream: a page full of them
 )
 
-func routes(o Options, api, hub http.Handler) http.Handler {
+func routes(o Options, api *api, hub http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
+	mux.Handle(peerPath, api.peer)
 	mux.Handle("/v1/stream", httpserver.CORS{
 		Origins: o.Origins, Methods: []string{http.MethodGet},
 		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
@@ -105,10 +124,10 @@ func (r *Reader) Ready() error {
 	if err := r.Server.Ready(); err != nil {
 		return err
 	}
-	return errors.Join(r.likes.Ready(), r.rankings.Ready())
+	return errors.Join(r.likes.Ready(), r.rankings.Ready()) // history is not waited for
 }
 
-// viewCollector exports the view of the state table as metrics.
+// viewCollector exports the lanes as metrics.
 type viewCollector struct{ likes *view.Likes }
 
 func viewDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -116,12 +135,14 @@ func viewDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	viewReady    = viewDesc("partition_ready", "1 if the view of the partition is ready, else 0.", "partition")
-	viewPosition = viewDesc("position", "Offset in likes that the responses from a partition reflect.", "partition")
-	viewBehind   = viewDesc("behind_records",
-		"Records of the state table that a partition is behind while it is not ready; 0 once it is.", "partition")
-	viewEvents = viewDesc("lag_events", "Events in likes that are not in the view yet.")
-	viewLag    = viewDesc("lag_seconds", "Seconds that the view is behind likes, at most.")
+	viewReady    = viewDesc("partition_ready", "1 if the lane of the partition is ready, else 0.", "lane", "partition")
+	viewPosition = viewDesc("position",
+		"Offset in likes that the responses from a lane of a partition reflect.", "lane", "partition")
+	viewBehind = viewDesc("behind_records",
+		"Records of its topic that a lane of a partition is behind while it is not ready; 0 once it is.",
+		"lane", "partition")
+	viewEvents = viewDesc("lag_events", "Events in likes that are not in the lane yet.", "lane")
+	viewLag    = viewDesc("lag_seconds", "Seconds that the lane is behind likes, at most.", "lane")
 	viewPosts  = viewDesc("posts", "Posts with a current reaction.")
 )
 
@@ -132,13 +153,21 @@ func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	c.collect(ch, "counts", c.likes.Counts.Lane)
+	if c.likes.Reactions != nil {
+		c.collect(ch, "reactions", c.likes.Reactions.Lane)
 	}
-	n, _ := c.likes.Partitions() // 0 while not known
+	ch <- prometheus.MustNewConstMetric(viewPosts, prometheus.GaugeValue, float64(c.likes.Counts.Totals().Posts))
+}
+
+func (c viewCollector) collect(ch chan<- prometheus.Metric, lane string, of *view.Lane) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{lane}, labels...)...)
+	}
+	n, _ := of.Partitions() // 0 while not known
 	for p := range n {
 		partition := strconv.Itoa(int(p))
-		asOf, err := c.likes.AsOf(p)
+		asOf, err := of.AsOf(p)
 		var notReady *view.NotReadyError
 		switch {
 		case err == nil:
@@ -152,8 +181,7 @@ func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	gauge(viewPosts, float64(c.likes.Totals().Posts))
-	if events, behind, known := c.likes.Lag(); known {
+	if events, behind, known := of.Lag(); known {
 		gauge(viewEvents, float64(events))
 		gauge(viewLag, behind.Seconds())
 	}

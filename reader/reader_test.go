@@ -17,7 +17,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// foldedTo is the offset in likes that these tests' state table reflects; the partitions of likes end at likesEnd.
+// foldedTo is the offset in likes that these tests' tables reflect; the partitions of likes end at likesEnd.
 const foldedTo, likesEnd = 10, foldedTo + 5
 
 // roleRig is a reader that runs against an embedded broker, without MySQL.
@@ -31,16 +31,18 @@ type roleRig struct {
 func broker(t *testing.T) kafka.Options {
 	t.Helper()
 	const partitions = 2
-	topics := []string{schema.TopicLikes, schema.TopicState, schema.TopicTrending}
+	topics := []string{schema.TopicLikes, schema.TopicState, schema.TopicCounts, schema.TopicTrending}
 	cluster, kafka := apikit.Broker(t, partitions, topics)
 	records := []*kgo.Record{{
-		Topic: schema.TopicState, Partition: schema.PartitionFor(1, partitions),
+		Topic: schema.TopicCounts, Partition: schema.PartitionFor(1, partitions),
 		Key: schema.AppendCountsKey(nil, 1), Value: schema.AppendCounts(nil, schema.Counts{Likes: 3}),
 	}}
 	progress := schema.Progress{NextOffset: foldedTo, SourceID: schema.TopicID{1}, Partitions: partitions}
 	for p := range int32(partitions) {
-		records = append(records, testkit.Record(schema.TopicState, p, schema.StateProgressKey,
-			string(schema.AppendProgress(nil, &progress))))
+		for _, topic := range []string{schema.TopicState, schema.TopicCounts} {
+			records = append(records, testkit.Record(topic, p, schema.StateProgressKey,
+				string(schema.AppendProgress(nil, &progress))))
+		}
 		for range likesEnd {
 			records = append(records, &kgo.Record{Topic: schema.TopicLikes, Partition: p, Value: []byte("{}")})
 		}
@@ -131,8 +133,11 @@ func TestReaderServesEverythingOnOneAddress(t *testing.T) {
 		Require(http.StatusNoContent).RequireHeader("Access-Control-Allow-Headers", "last-event-id")
 
 	for _, p := range []string{"0", "1"} {
-		require.EqualValues(t, foldedTo, r.Metric("kudos_reader_position", "partition", p), "partition %s", p)
-		for _, group := range []string{"reader", "reader-rankings"} {
+		for _, lane := range []string{"counts", "reactions"} {
+			at := r.Metric("kudos_reader_position", "lane", lane, "partition", p)
+			require.EqualValues(t, foldedTo, at, "partition %s of %s", p, lane)
+		}
+		for _, group := range []string{"reader-counts", "reader-reactions", "reader-rankings"} {
 			running := r.Metric("kudos_partition_state", "group", group, "partition", p, "state", "running")
 			require.EqualValues(t, 1, running, "partition %s of %s", p, group)
 		}

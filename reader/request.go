@@ -74,18 +74,52 @@ func (q *request) minOffsets() (covered []wire.Position) {
 	return covered
 }
 
-// readBody parses the posts and min_offset in the body of a POST, up to the first error.
-func (q *request) readBody(raw []byte) (covered []wire.Position) {
-	fields, wrong := problem.ParseFields(raw, "body", query.PostIDs, minOffset)
+// readJSON reads the body of a POST and takes the request's slot.
+func (a *api) readJSON(q *request) ([]byte, error) {
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	if p := problem.RequireMediaType(q.Request, "application/json"); p != nil {
+		return nil, refuse(p)
+	}
+	raw, err := a.bodies.Read(q.w, q.Request)
+	if err != nil {
+		return nil, refuse(problem.UnreadBody(err, maxBody))
+	}
+	return raw, a.work(q)
+}
+
+// readBody parses the posts and min_offset in the body of a POST, up to the first error, and returns all fields.
+func (q *request) readBody(raw []byte, more ...string) (fields map[string]json.RawMessage, covered []wire.Position) {
+	fields, wrong := problem.ParseFields(raw, "body", append([]string{query.PostIDs, minOffset}, more...)...)
 	if wrong != nil {
 		q.Add(wrong)
-		return nil
+		return nil, nil
 	}
 	q.posts = q.readIDs(fields[query.PostIDs])
 	if fields[minOffset] == nil || len(q.Wrong()) > 0 {
-		return nil
+		return fields, nil
 	}
-	return q.readPositions(fields[minOffset])
+	return fields, q.readPositions(fields[minOffset])
+}
+
+// readID parses an id in a body: a number or a string.
+func (q *request) readID(name string, raw json.RawMessage) uint64 {
+	if raw == nil {
+		q.Refuse(name, problem.Empty, "is missing")
+		return 0
+	}
+	id, wrong := problem.ParseID(name, unquoted(string(raw)))
+	q.Add(wrong)
+	return id
+}
+
+func unquoted(item string) string {
+	item = strings.TrimSpace(item)
+	if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
+		item = item[1 : n-1] // a string with a comma is not an id, whole or in parts
+	}
+	return item
 }
 
 // readIDs parses a JSON array of ids, each a number or a string; raw is valid JSON.
@@ -100,13 +134,7 @@ func (q *request) readIDs(raw json.RawMessage) []uint64 {
 		q.Refuse(query.PostIDs, problem.Empty, "names no post")
 		return nil
 	}
-	return q.IDs(q.posts[:0], text, wire.MaxPosts, func(item string) string {
-		item = strings.TrimSpace(item)
-		if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
-			item = item[1 : n-1] // a string with a comma is not an id, whole or in parts
-		}
-		return item
-	})
+	return q.IDs(q.posts[:0], text, wire.MaxPosts, unquoted)
 }
 
 func (q *request) readPositions(raw json.RawMessage) []wire.Position {
@@ -137,9 +165,9 @@ func (q *request) readPositions(raw json.RawMessage) []wire.Position {
 	return covered
 }
 
-// cover rejects an invalid request, and waits, at most MaxWait, until the view covers these positions. It does not wait
+// cover rejects an invalid request, and waits, at most MaxWait, until the lane covers these positions. It does not wait
 // for a position beyond the end of likes. A position without a partition is in the only one that owners returns.
-func (a *api) cover(q *request, want []wire.Position, owners func() ([]int32, error)) error {
+func (a *api) cover(q *request, of lane, want []wire.Position, owners func() ([]int32, error)) error {
 	if err := q.refusal(); err != nil {
 		return err
 	}
@@ -149,12 +177,11 @@ func (a *api) cover(q *request, want []wire.Position, owners func() ([]int32, er
 			return err
 		}
 		if len(partitions) > 1 {
-			return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
-				"use partition:offset", len(partitions))
+			return manyPartitions(len(partitions))
 		}
 		want[0].Partition = partitions[0]
 	}
-	missing, err := a.missing(want)
+	missing, err := missing(of, want)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -166,19 +193,19 @@ func (a *api) cover(q *request, want []wire.Position, owners func() ([]int32, er
 	waiting, stop := context.WithCancelCause(bounded)
 	defer stop(nil)
 	go func() {
-		if err := a.likes.CheckEnds(waiting, missing); err != nil {
+		if err := a.checkEnds(waiting, missing); err != nil {
 			stop(err)
 		}
 	}()
 	for _, p := range missing {
-		err := a.likes.Wait(waiting, p)
+		err := of.Wait(waiting, p)
 		var beyond *view.BeyondEndError
 		switch {
 		case err == nil:
 		case errors.As(context.Cause(waiting), &beyond):
 			return invalidMinOffset("%s", beyond)
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-			return a.notCovered(want)
+			return a.notCovered(of, want)
 		default:
 			return err
 		}
@@ -186,24 +213,23 @@ func (a *api) cover(q *request, want []wire.Position, owners func() ([]int32, er
 	return nil
 }
 
-func (a *api) coverPost(q *request, want []wire.Position, post uint64) error {
-	return a.cover(q, want, func() ([]int32, error) { return a.likes.PartitionsOf(post) })
+func (a *api) coverPost(q *request, of lane, want []wire.Position, post uint64) error {
+	return a.cover(q, of, want, func() ([]int32, error) { return of.PartitionsOf(post) })
 }
 
-func (a *api) missing(want []wire.Position) (missing []wire.Position, err error) {
+func missing(of lane, want []wire.Position) (missing []wire.Position, err error) {
 	if len(want) == 0 {
 		return nil, nil
 	}
-	partitions, err := a.likes.Partitions()
+	partitions, err := of.Partitions()
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range want {
 		if p.Partition >= partitions {
-			return nil, invalidMinOffset("partition %d does not exist; the topic %s has %d, starting at 0",
-				p.Partition, schema.TopicLikes, partitions)
+			return nil, noPartition(p.Partition, partitions)
 		}
-		if asOf, err := a.likes.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
+		if asOf, err := of.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
 			missing = append(missing, p)
 		}
 	}
@@ -216,8 +242,18 @@ func invalidMinOffset(format string, args ...any) error {
 	return refuse(problem.InvalidRequest(wrong))
 }
 
+func manyPartitions(n int) error {
+	return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
+		"use partition:offset", n)
+}
+
+func noPartition(partition, partitions int32) error {
+	return invalidMinOffset("partition %d does not exist; the topic %s has %d, starting at 0",
+		partition, schema.TopicLikes, partitions)
+}
+
 // notCovered says how far the partitions of want are.
-func (a *api) notCovered(want []wire.Position) error {
+func (a *api) notCovered(of lane, want []wire.Position) error {
 	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "Event not yet visible",
 		"the reader did not reach %s within %s (reader.max_wait); as_of is its position",
 		minOffset, a.options.MaxWait))
@@ -227,7 +263,7 @@ func (a *api) notCovered(want []wire.Position) error {
 	}
 	slices.Sort(partitions)
 	for _, partition := range slices.Compact(partitions) {
-		asOf, err := a.likes.AsOf(partition)
+		asOf, err := of.AsOf(partition)
 		if err != nil {
 			return err
 		}

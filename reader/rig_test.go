@@ -52,7 +52,8 @@ func newRig(t testing.TB, change func(*Options), h history) *rig {
 		doc: apikit.LoadDocument(t, document),
 	}
 	var err error
-	r.api, err = newAPI(o, r.likes, r.rankings, h, slog.New(slog.NewTextHandler(r.logged, nil)), r.Metrics)
+	r.api, err = newAPI(o, lanes{r.likes, r.likes, r.likes.CheckEnds}, r.rankings, h,
+		slog.New(slog.NewTextHandler(r.logged, nil)), r.Metrics)
 	require.NoError(t, err)
 	return r
 }
@@ -138,18 +139,19 @@ type fakeLikes struct {
 	beforeLook func() // called before each read with a position
 	mu         struct {
 		sync.Mutex
-		partitions  error // why the number is unknown
-		asOf        [4]int64
-		notReady    [4]error
-		counts      map[uint64]schema.Counts
-		reactions   map[[2]uint64]view.Reaction
-		likers      []wire.Liker // of post 1
-		noReactions bool
-		lag         time.Duration
-		lagKnown    bool
-		moved       chan struct{} // closed when asOf moves
-		waits       chan wire.Position
-		beyondEnd   error // what CheckEnds returns
+		partitions error // why the number is unknown
+		asOf       [4]int64
+		notReady   [4]error
+		counts     map[uint64]schema.Counts
+		reactions  map[[2]uint64]view.Reaction
+		likers     []wire.Liker // of post 1
+		lag        time.Duration
+		lagKnown   bool
+		moved      chan struct{} // closed when asOf moves
+		waits      chan wire.Position
+		beyondEnd  error // what CheckEnds returns
+		layout     uint32
+		holders    []string // of each partition
 	}
 }
 
@@ -256,37 +258,54 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 	return counts, asOf, nil
 }
 
-func (f *fakeLikes) Reaction(post, user uint64) (view.Reaction, wire.Position, error) {
-	f.beforeLook()
-	at, err := f.asOf(f.partition(post))
+func (f *fakeLikes) Layout() view.Layout { return view.Layout{} }
+
+func (f *fakeLikes) AwaitLayout(_ context.Context, _ int32, want view.Layout) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.noReactions {
-		err = view.ErrNoReactions
+	if want.Number > f.mu.layout {
+		return context.DeadlineExceeded
 	}
-	return f.mu.reactions[[2]uint64{post, user}], at, err
+	return nil
+}
+
+func (f *fakeLikes) Holders(int32) (addresses []string, generation int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.holders, 7
+}
+
+func (f *fakeLikes) Of(partition int32, user uint64, posts []uint64) (
+	list []view.Reaction, asOf wire.Position, err error,
+) {
+	f.beforeLook()
+	asOf, err = f.asOf(partition)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, post := range posts {
+		list = append(list, f.mu.reactions[[2]uint64{post, user}])
+	}
+	return list, asOf, err
 }
 
 func (f *fakeLikes) Likers(
-	post, after uint64, limit int,
-) (page []wire.Liker, next uint64, asOf wire.Position, err error) {
+	partition int32, post, after uint64, limit int,
+) (page view.Page, asOf wire.Position, err error) {
 	f.beforeLook()
-	asOf, err = f.asOf(f.partition(post))
+	asOf, err = f.asOf(partition)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.noReactions {
-		return nil, 0, asOf, view.ErrNoReactions
-	}
 	for _, l := range f.mu.likers {
 		if post != 1 || l.UserID <= after {
 			continue
 		}
-		if len(page) == limit {
-			return page, page[limit-1].UserID, asOf, err
+		if len(page.Likers) == limit {
+			page.Next = page.Likers[limit-1].UserID
+			return page, asOf, err
 		}
-		page = append(page, l)
+		page.Likers = append(page.Likers, l)
 	}
-	return page, 0, asOf, err
+	return page, asOf, err
 }
 
 func (f *fakeLikes) Totals() view.Totals { return view.Totals{Posts: 3, Likes: 5, Dislikes: 1} }

@@ -34,14 +34,14 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 		return "no events", nil
 	}
 	var left []string
-	for i, p := range s.Partitions {
+	for _, p := range slices.Concat(s.Partitions, s.Reactions) {
 		last := int64(-1)
-		if rec := likes[int32(i)]; rec != nil {
+		if rec := likes[p.AsOf.Partition]; rec != nil {
 			last = rec.Offset
 		}
 		if !p.Ready || p.AsOf.Offset <= last {
-			left = append(left, fmt.Sprintf("partition %d: ready %t, as of %d of %d", i, p.Ready, p.AsOf.Offset,
-				last+1))
+			left = append(left, fmt.Sprintf("partition %d: ready %t, as of %d of %d", p.AsOf.Partition, p.Ready,
+				p.AsOf.Offset, last+1))
 		}
 	}
 	return strings.Join(left, "; "), nil
@@ -129,7 +129,7 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 	g.SetLimit(askers)
 	for batch := range slices.Chunk(c.posts, askBatch) {
 		g.Go(func() error {
-			answers, err := c.asker.manyCounts(ctx, batch, c.fold.partitions)
+			answers, err := c.asker.manyCounts(ctx, batch, 0, c.fold.partitions)
 			c.check(answers...)
 			return err
 		})
@@ -147,6 +147,9 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 			g.Go(func() error { return c.likers(ctx, post, pageSize(post), kept) })
 		}
 	}
+	if kept {
+		g.Go(func() error { return c.pages(ctx) })
+	}
 	for _, k := range c.pairs() {
 		g.Go(func() error {
 			ans, err := c.asker.reaction(ctx, k.Post, k.User)
@@ -154,6 +157,30 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 		})
 	}
 	return g.Wait()
+}
+
+// pages checks what some users see on pages of posts.
+func (c *comparison) pages(ctx context.Context) error {
+	const viewers, page = 20, 50
+	for i, k := range c.pairs() {
+		if i == viewers {
+			break
+		}
+		at, _ := slices.BinarySearch(c.posts, k.Post)
+		posts := c.posts[at:min(at+page, len(c.posts))]
+		if len(posts) == 0 {
+			continue
+		}
+		for _, ask := range []func(context.Context, []uint64, uint64, int32) ([]*answer, error){
+			c.asker.manyCounts, c.asker.manyReactions} {
+			answers, err := ask(ctx, posts, k.User, c.fold.partitions)
+			if err != nil {
+				return err
+			}
+			c.check(answers...)
+		}
+	}
+	return nil
 }
 
 func pageSize(post uint64) int { return []int{1000, 100, 20, 3}[post%4] }

@@ -94,6 +94,8 @@ type countsBody struct {
 	Post     uint64 `json:"post_id,string"`
 	Likes    int64  `json:"likes"`
 	Dislikes int64  `json:"dislikes"`
+	// Reaction is that of the viewer, if the request names one.
+	Reaction *string `json:"reaction"`
 }
 
 func (b countsBody) count() *Count { return &Count{b.Likes, b.Dislikes} }
@@ -114,45 +116,103 @@ func (a *asker) counts(ctx context.Context, post uint64) (*answer, error) {
 	return ans, nil
 }
 
-func (a *asker) manyCounts(ctx context.Context, posts []uint64, partitions int32) ([]*answer, error) {
-	request, err := json.Marshal(map[string]any{"post_ids": idsOf(posts)})
-	if err != nil {
-		return nil, err
+// manyCounts asks for the counts of posts and, unless viewer is 0, for that user's reactions to them.
+func (a *asker) manyCounts(ctx context.Context, posts []uint64, viewer uint64, partitions int32) ([]*answer, error) {
+	asked := map[string]any{"post_ids": idsOf(posts)}
+	if viewer != 0 {
+		asked["viewer"] = strconv.FormatUint(viewer, 10)
 	}
 	var body struct {
-		Posts []countsBody `json:"posts"`
-		AsOf  []position   `json:"as_of"`
+		Posts         []countsBody `json:"posts"`
+		AsOf          []position   `json:"as_of"`
+		ReactionsAsOf []position   `json:"reactions_as_of"`
 	}
 	const path = "/v1/likes:get"
-	if err := a.ask(ctx, http.MethodPost, path, request, &body); err != nil {
+	if err := a.post(ctx, path, asked, &body); err != nil {
 		return nil, err
 	}
 	if len(body.Posts) != len(posts) {
 		return nil, fmt.Errorf("%s: requested %d posts, got %d", path, len(posts), len(body.Posts))
 	}
+	var counts, reactions []*answer
+	for i, b := range body.Posts {
+		counts = append(counts, &answer{path: path, post: posts[i], counts: b.count()})
+		counts[i].about(b.Post)
+		switch {
+		case viewer != 0 && b.Reaction != nil:
+			r := &answer{path: path + " (viewer)", post: posts[i],
+				reaction: &reaction{user: viewer, action: reactionNames[*b.Reaction], nameOnly: true}}
+			reactions = append(reactions, r)
+		case viewer != 0 || b.Reaction != nil:
+			counts[i].broken = "has a reaction without a viewer, or the other way round"
+		}
+	}
+	if err := locate(counts, body.AsOf, partitions); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := locate(reactions, body.ReactionsAsOf, partitions); err != nil {
+		return nil, fmt.Errorf("%s: reactions: %w", path, err)
+	}
+	return append(counts, reactions...), nil
+}
+
+// manyReactions asks for a user's reactions to posts.
+func (a *asker) manyReactions(ctx context.Context, posts []uint64, user uint64, partitions int32) ([]*answer, error) {
+	var body struct {
+		User      uint64         `json:"user_id,string"`
+		Reactions []reactionBody `json:"reactions"`
+		AsOf      []position     `json:"as_of"`
+	}
+	const path = "/v1/reactions:get"
+	asked := map[string]any{"user_id": strconv.FormatUint(user, 10), "post_ids": idsOf(posts)}
+	if err := a.post(ctx, path, asked, &body); err != nil {
+		return nil, err
+	}
+	if len(body.Reactions) != len(posts) || body.User != user {
+		return nil, fmt.Errorf("%s: requested %d posts for user %d, got %d for %d", path, len(posts), user,
+			len(body.Reactions), body.User)
+	}
+	answers := make([]*answer, len(posts))
+	for i, b := range body.Reactions {
+		answers[i] = b.answer(path, posts[i], user)
+	}
+	if err := locate(answers, body.AsOf, partitions); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return answers, nil
+}
+
+// locate sets the position of each answer, by its post's partition. The list must have these partitions and no others.
+func locate(answers []*answer, list []position, partitions int32) error {
 	asOf := map[int32]position{}
-	for i, p := range body.AsOf {
-		if i > 0 && p.Partition <= body.AsOf[i-1].Partition {
-			return nil, fmt.Errorf("%s: as_of must list each partition once, in order: %v", path, body.AsOf)
+	for i, p := range list {
+		if i > 0 && p.Partition <= list[i-1].Partition {
+			return fmt.Errorf("as_of must list each partition once, in order: %v", list)
 		}
 		asOf[p.Partition] = p
 	}
-	answers, named := make([]*answer, len(posts)), map[int32]bool{}
-	for i, b := range body.Posts {
-		partition := owner(posts[i], partitions)
+	named := map[int32]bool{}
+	for _, a := range answers {
+		partition := owner(a.post, partitions)
 		at, ok := asOf[partition]
-		answers[i] = &answer{path: path, post: posts[i], asOf: at, counts: b.count()}
-		answers[i].about(b.Post)
-		if !ok {
-			answers[i].broken = fmt.Sprintf("as_of %v lacks partition %d", body.AsOf, partition)
+		if a.asOf = at; !ok {
+			a.broken = fmt.Sprintf("as_of %v lacks partition %d", list, partition)
 			continue
 		}
 		named[partition] = true
 	}
 	if len(named) != len(asOf) {
-		return nil, fmt.Errorf("%s: as_of has partitions without any of the posts: %v", path, body.AsOf)
+		return fmt.Errorf("as_of has partitions without any of the posts: %v", list)
 	}
-	return answers, nil
+	return nil
+}
+
+func (a *asker) post(ctx context.Context, path string, body, into any) error {
+	request, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return a.ask(ctx, http.MethodPost, path, request, into)
 }
 
 func idsOf(posts []uint64) []string {
@@ -166,35 +226,45 @@ func idsOf(posts []uint64) []string {
 var reactionNames = map[string]kudosv1.Action{"LIKE": kudosv1.Action_LIKE, "DISLIKE": kudosv1.Action_DISLIKE,
 	"NONE": kudosv1.Action_UNLIKE}
 
+type reactionBody struct {
+	Post     uint64     `json:"post_id,string"`
+	Reaction string     `json:"reaction"`
+	Since    *time.Time `json:"since"`
+	Region   *string    `json:"region"`
+}
+
+func (b *reactionBody) answer(path string, post, user uint64) *answer {
+	ans := &answer{path: path, post: post}
+	action, known := reactionNames[b.Reaction]
+	stands := action != kudosv1.Action_UNLIKE
+	switch {
+	case !known:
+		ans.broken = fmt.Sprintf("reaction %q", b.Reaction)
+	case stands != (b.Since != nil), stands != (b.Region != nil):
+		ans.broken = "a reaction must have since and region, NONE must have neither"
+	}
+	ans.reaction = &reaction{user: user, action: action}
+	if b.Since != nil && b.Region != nil {
+		ans.reaction.sinceMs, ans.reaction.region = b.Since.UnixMilli(), *b.Region
+	}
+	ans.about(b.Post)
+	return ans
+}
+
 func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error) {
 	var body struct {
-		Post     uint64     `json:"post_id,string"`
-		User     uint64     `json:"user_id,string"`
-		Reaction string     `json:"reaction"`
-		Since    *time.Time `json:"since"`
-		Region   *string    `json:"region"`
-		AsOf     position   `json:"as_of"`
+		reactionBody
+		User uint64   `json:"user_id,string"`
+		AsOf position `json:"as_of"`
 	}
 	path := fmt.Sprintf("/v1/posts/%d/likes/%d", post, user)
 	if err := a.ask(ctx, http.MethodGet, path, nil, &body); err != nil {
 		return nil, err
 	}
-	ans := &answer{path: path, post: post, asOf: body.AsOf}
-	action, known := reactionNames[body.Reaction]
-	stands := action != kudosv1.Action_UNLIKE
-	switch {
-	case !known:
-		ans.broken = fmt.Sprintf("reaction %q", body.Reaction)
-	case body.User != user:
+	ans := body.answer(path, post, user)
+	if ans.asOf = body.AsOf; body.User != user {
 		ans.broken = fmt.Sprintf("is for user %d", body.User)
-	case stands != (body.Since != nil), stands != (body.Region != nil):
-		ans.broken = "a reaction must have since and region, NONE must have neither"
 	}
-	ans.reaction = &reaction{user: user, action: action}
-	if body.Since != nil && body.Region != nil {
-		ans.reaction.sinceMs, ans.reaction.region = body.Since.UnixMilli(), *body.Region
-	}
-	ans.about(body.Post)
 	return ans, nil
 }
 
@@ -231,16 +301,19 @@ func (a *asker) likers(
 }
 
 type stats struct {
-	Posts      int64 `json:"posts"`
-	Likes      int64 `json:"likes"`
-	Dislikes   int64 `json:"dislikes"`
-	Events     int64 `json:"events"`
-	Behind     int64 `json:"events_behind"`
-	LagMs      int64 `json:"lag_ms"`
-	Partitions []struct {
-		AsOf  position `json:"as_of"`
-		Ready bool     `json:"ready"`
-	} `json:"partitions"`
+	Posts      int64     `json:"posts"`
+	Likes      int64     `json:"likes"`
+	Dislikes   int64     `json:"dislikes"`
+	Events     int64     `json:"events"`
+	Behind     int64     `json:"events_behind"`
+	LagMs      int64     `json:"lag_ms"`
+	Partitions []statsOf `json:"partitions"`
+	Reactions  []statsOf `json:"reactions"` // of the partitions that it keeps
+}
+
+type statsOf struct {
+	AsOf  position `json:"as_of"`
+	Ready bool     `json:"ready"`
 }
 
 func (a *asker) stats(ctx context.Context) (*stats, error) {

@@ -42,6 +42,7 @@ func (f *fakeReader) serve() (base string) {
 	for pattern, answer := range map[string]func(*http.Request) object{
 		"GET /v1/stats": f.stats, "POST /v1/likes:get": f.many, "GET /v1/posts/{post}/likes": f.one,
 		"GET /v1/posts/{post}/likes/{user}": f.reaction, "GET /v1/posts/{post}/likers": f.page,
+		"POST /v1/reactions:get": f.manyReactions,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			f.mu.Lock()
@@ -88,33 +89,65 @@ func (f *fakeReader) one(r *http.Request) object {
 	return object{"likes": e.counts.Likes, "dislikes": e.counts.Dislikes}
 }
 
-func (f *fakeReader) many(r *http.Request) object {
+// batch answers for each post of a request, with the position of each of their partitions.
+func (f *fakeReader) batch(r *http.Request, answer func(e *expected, user, viewer uint64) object) (list, places []any) {
 	var request struct {
-		Posts []string `json:"post_ids"`
+		Posts  []string `json:"post_ids"`
+		User   uint64   `json:"user_id,string"`
+		Viewer uint64   `json:"viewer,string"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		f.t.Error(err)
 	}
-	list, places, partitions := []any{}, []any{}, map[int32]bool{}
+	partitions := map[int32]bool{}
 	for _, id := range request.Posts {
 		post, e := f.of(id)
 		partitions[owner(post, fakePartitions)] = true
-		list = append(list, object{"post_id": id, "likes": e.counts.Likes, "dislikes": e.counts.Dislikes})
+		body := answer(e, request.User, request.Viewer)
+		body["post_id"] = id
+		list = append(list, body)
 	}
 	for _, p := range slices.Sorted(maps.Keys(partitions)) {
 		places = append(places, f.asOf(p))
 	}
+	return list, places
+}
+
+func (f *fakeReader) many(r *http.Request) object {
+	viewed := false
+	list, places := f.batch(r, func(e *expected, _, viewer uint64) object {
+		body := object{"likes": e.counts.Likes, "dislikes": e.counts.Dislikes}
+		if viewed = viewer != 0; viewed {
+			body["reaction"] = reactionBodyOf(e, viewer)["reaction"]
+		}
+		return body
+	})
+	if viewed {
+		return object{"posts": list, "as_of": places, "reactions_as_of": slices.Clone(places)}
+	}
 	return object{"posts": list, "as_of": places}
+}
+
+func (f *fakeReader) manyReactions(r *http.Request) object {
+	var of uint64
+	list, places := f.batch(r, func(e *expected, user, _ uint64) object { of = user; return reactionBodyOf(e, user) })
+	return object{"user_id": strconv.FormatUint(of, 10), "reactions": list, "as_of": places}
 }
 
 func (f *fakeReader) reaction(r *http.Request) object {
 	_, e := f.of(r.PathValue("post"))
 	user, _ := f.of(r.PathValue("user"))
-	body := object{"user_id": r.PathValue("user"), "reaction": "NONE"}
-	if p := e.reactionOf(user); p.action != kudosv1.Action_UNLIKE {
-		body["reaction"], body["region"], body["since"] = p.action.String(), p.region, time.UnixMilli(p.sinceMs).UTC()
-	}
+	body := reactionBodyOf(e, user)
+	body["user_id"] = r.PathValue("user")
 	return body
+}
+
+func reactionBodyOf(e *expected, user uint64) object {
+	p := e.reactionOf(user)
+	if p.action == kudosv1.Action_UNLIKE {
+		return object{"reaction": "NONE"}
+	}
+	return object{"reaction": p.action.String(), "region": p.region, "since": time.UnixMilli(p.sinceMs).UTC()}
 }
 
 func (f *fakeReader) stats(*http.Request) object {
@@ -130,7 +163,7 @@ func (f *fakeReader) stats(*http.Request) object {
 		events += f.mu.fold.next[p]
 	}
 	return object{"posts": posts, "likes": sum.Likes, "dislikes": sum.Dislikes, "events": events, "events_behind": 0,
-		"lag_ms": 5, "partitions": partitions}
+		"lag_ms": 5, "partitions": partitions, "reactions": slices.Clone(partitions)}
 }
 
 // page returns a page of likers; a token is the previous user.
@@ -229,6 +262,7 @@ func liked(sinceMs int64) change {
 func TestEachWrongAnswerIsSeen(t *testing.T) {
 	const post, many, stats = "/v1/posts/3/likes", "/v1/likes:get", "/v1/stats"
 	const likers, pages = "/v1/posts/4/likers", "/v1/posts/3/likers" // the first in one page
+	const reactions = "/v1/reactions:get"
 	const like, withdrawn, dislike = "/v1/posts/2/likes/14", "/v1/posts/2/likes/12", "/v1/posts/2/likes/2"
 	never := fmt.Sprintf("/v1/posts/%d/likes", neverLiked)
 	type spoilt struct {
@@ -281,9 +315,27 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 		}, "want {user:2 action:3 "},
 		"since of a like":  {like, set("since", time.UnixMilli(2013)), "sinceMs:2013"},
 		"region of a like": {like, set("region", "FR"), "region:FR"},
-		"since left out":   {like, func(b object) { delete(b, "since") }, "a reaction must have since and region"},
+		"since left out": {like, func(b object) { delete(b, "since") },
+			"a reaction must have since and region"},
 		"another user":     {like, set("user_id", "16"), "is for user 16"},
 		"unknown reaction": {like, set("reaction", "LOVE"), `reaction "LOVE"`},
+		"reaction in a batch": {reactions, inFirst("reactions", set("reaction", "LIKE")),
+			"/v1/reactions:get: post "},
+		"since in a batch": {reactions, inFirst("reactions", set("since", time.UnixMilli(4))),
+			"sinceMs:4 "},
+		"order of reactions": {reactions, listed("reactions", reversed),
+			"/v1/reactions:get: post 1: is for post 8"},
+		"position of reactions left out": {reactions, listed("as_of", withoutFirst), "lacks partition"},
+		"viewer's reaction": {many, func(b object) {
+			if b["reactions_as_of"] != nil {
+				inFirst("posts", set("reaction", "DISLIKE"))(b)
+			}
+		}, "/v1/likes:get (viewer): post "},
+		"viewer's position too low": {many, func(b object) {
+			if b["reactions_as_of"] != nil {
+				inFirst("reactions_as_of", set("offset", 5))(b)
+			}
+		}, "(viewer): post "},
 		"total": {stats, set("likes", 1),
 			"/v1/stats: want {posts:5 likes:70 dislikes:25}, have {posts:5 likes:1 "},
 		"events":                  {stats, set("events", 1), "events is 1"},
@@ -294,6 +346,11 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 		"too few posts":      {many, listed("posts", withoutFirst), "requested 5 posts, got 4"},
 		"as_of not in order": {many, listed("as_of", reversed), "once, in order"},
 		"unknown field":      {post, set("shares", 1), `unknown field "shares"`},
+		"viewer's reaction left out": {many, func(b object) {
+			if b["reactions_as_of"] != nil {
+				delete(b["posts"].([]any)[0].(object), "reaction")
+			}
+		}, "partitions without any of the posts"},
 		"partition left out": {stats, listed("partitions", withoutFirst), "partitions are missing"},
 	}
 	compared := func(t *testing.T, s spoilt) (*ReaderResult, error) {

@@ -2,7 +2,7 @@
 //
 // The views (package view) report changes by callback. Each open stream gets the current values, then each newer one.
 //
-//	view.Likes ────┐ Watch: a newer value is kept       each Interval: encoded once,
+//	view.Counts ───┐ Watch: a newer value is kept       each Interval: encoded once,
 //	               ├─► if a stream shows its subject ──► then the subject's streams are ──► stream (a goroutine
 //	view.Rankings ─┘ (subject.go)                       woken (Hub.Run)                    each) ─► SSE, WebSocket
 //
@@ -54,7 +54,7 @@ type Hub struct {
 	}
 }
 
-// Likes is what the hub needs of view.Likes.
+// Likes is what the hub needs of view.Counts.
 type Likes interface {
 	PartitionsOf(post uint64) ([]int32, error)
 	Epoch(partition int32) (string, error)
@@ -90,6 +90,10 @@ type Options struct {
 	WriteTimeout time.Duration
 	// Origins are those of pages that may open a WebSocket, such as https://www.example.com; "*": all. (SSE has CORS.)
 	Origins []string
+	// Reactions returns a user's reactions to posts, as of these positions in likes or later ones. nil: they are not
+	// kept.
+	Reactions func(ctx context.Context, user uint64, posts []uint64, covered []wire.Position,
+	) ([]wire.UserReaction, error)
 }
 
 // New subscribes to the views; it does no I/O. The metrics are registered with reg.
@@ -247,6 +251,10 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 // show subscribes a stream, opens its connection and serves it. If open returns neither a connection nor a refusal,
 // there is nobody to serve: it was a HEAD request, or the client is gone.
 func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*stream) (conn, *refusal)) *refusal {
+	if q.viewer != 0 && h.options.Reactions == nil {
+		return &refusal{Problem: problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only",
+			"this reader does not keep reactions (reader.reactions is false)")}
+	}
 	s := newStream(ctx)
 	defer s.end(nil)
 	if no := h.admit(s); no != nil {
@@ -264,6 +272,9 @@ func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*strea
 	streams, messages := h.metrics.streams.WithLabelValues(kind), h.metrics.messages.WithLabelValues(kind)
 	streams.Inc()
 	defer streams.Dec()
+	if q.viewer != 0 {
+		defer s.view(q, h.options)()
+	}
 	cause := s.run(c, h.options, func(n int) { messages.Add(float64(n)) })
 	if errors.Is(cause, errSlow) {
 		h.metrics.dropped.WithLabelValues(kind).Inc()

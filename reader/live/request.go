@@ -18,19 +18,22 @@ type wanted struct {
 	posts   []uint64    // without duplicates; or
 	ranking *rankingKey // this one
 	seen    *eventID    // what the client has seen; nil: nothing
+	viewer  uint64      // a user whose own reactions to the posts are shown, too; 0: none
 }
 
 type rankingKey struct{ region, window string }
 
 func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	const trending, window = "trending", "window"
-	in := query.Read(r, query.PostIDs, trending, window, query.LastEventID)
-	q := &wanted{}
+	in := query.Read(r, query.PostIDs, trending, window, query.LastEventID, query.Viewer)
+	q := &wanted{viewer: in.ID(query.Viewer)}
 	switch posts, ranking := in.Given(query.PostIDs), in.Given(trending); {
 	case posts == ranking:
 		in.Refuse(query.PostIDs, problem.Empty, "either post_ids or trending is required")
 	case posts && in.Given(window):
 		in.Refuse(window, problem.UnknownField, "is valid only with trending")
+	case ranking && in.Given(query.Viewer):
+		in.Refuse(query.Viewer, problem.UnknownField, "is valid only with post_ids")
 	case posts:
 		for _, post := range in.Posts(nil, maxPosts) { // duplicates are shown once
 			if !slices.Contains(q.posts, post) {

@@ -46,6 +46,7 @@ type stream struct {
 	epoch  string
 	groups []*group // ordered by partition
 	id     []byte   // the event id, rebuilt for each message
+	viewer *viewer  // nil: none
 }
 
 // reading reads the current values of subjects from the view: the position they are as of, and the value of each, nil
@@ -213,6 +214,9 @@ func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 		if err != nil {
 			return err
 		}
+		if n > 0 && s.viewer != nil {
+			s.viewer.counted(s.groups)
+		}
 		select {
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
@@ -300,6 +304,13 @@ func (s *stream) news(yield func(id []byte, m *message) bool) {
 			}
 			g.covered = max(g.covered, m.offset)
 			s.id = appendEventID(s.id[:0], s.epoch, s.groups)
+			if !yield(s.id, m) {
+				return
+			}
+		}
+	}
+	if s.viewer != nil && len(s.id) > 0 {
+		for _, m := range s.viewer.take() {
 			if !yield(s.id, m) {
 				return
 			}

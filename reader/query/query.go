@@ -17,7 +17,7 @@ import (
 // Why a part of a request is invalid, in addition to schema's and problem's reasons.
 const Repeated, TooMany, OutOfRange = "repeated", "too_many", "out_of_range"
 
-const maxParameters = 4 // of any route
+const maxParameters = 5 // of any route
 
 // Input is a request's path and query, and everything that is wrong with them. Only parameters of the route are
 // allowed, each once: a misspelled one would silently have no effect.
@@ -33,6 +33,8 @@ type Input struct {
 const (
 	PostIDs     = "post_ids"      // may be repeated; the lists are joined
 	LastEventID = "last_event_id" // may be empty: a page may have none yet
+
+	Viewer = "viewer" // a user whose own reactions are asked for, too
 )
 
 // DefaultWindow is the window if the request names none.
@@ -103,6 +105,16 @@ func (in *Input) Value(name string) string { return in.values[slices.Index(in.kn
 func (in *Input) PathID(name string) uint64 {
 	id, wrong := problem.ParseID(name, in.Request.PathValue(name))
 	in.Add(wrong)
+	return id
+}
+
+// ID parses a parameter that is an id, 0 if it is not given.
+func (in *Input) ID(name string) (id uint64) {
+	if s := in.Value(name); s != "" {
+		var wrong *problem.FieldError
+		id, wrong = problem.ParseID(name, s)
+		in.Add(wrong)
+	}
 	return id
 }
 

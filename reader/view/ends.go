@@ -196,7 +196,10 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	events := int64(0)
 	for p := range n {
 		asOf, err := l.asOf(p)
-		if err != nil {
+		switch {
+		case isElsewhere(err):
+			continue
+		case err != nil:
 			return nil, err
 		}
 		end, _ := offsets.Lookup(schema.TopicLikes, p)

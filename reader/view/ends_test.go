@@ -23,14 +23,14 @@ func TestLag(t *testing.T) {
 	l := newLikes(t, f.kafka)
 	requireLag := func(want int64) {
 		testkit.WaitFor(t, fmt.Sprintf("a lag of %d", want), func() bool {
-			events, _, known := l.Lag()
+			events, _, known := l.Counts.Lag()
 			return known && events == want
 		})
 	}
 	requireLag(0)
 	f.like(1, 3)
 	requireLag(3)
-	_, behind, _ := l.Lag()
+	_, behind, _ := l.Counts.Lag()
 	require.Positive(t, behind)
 	f.transaction(1, 2)
 	requireLag(1)
@@ -45,9 +45,9 @@ func TestLagAfterLikesWereRecreated(t *testing.T) {
 	l := newLikes(t, f.kafka)
 	requireWaiting := func(want bool) {
 		testkit.WaitFor(t, fmt.Sprintf("waiting to be %t", want), func() bool {
-			l.lag.mu.Lock()
-			defer l.lag.mu.Unlock()
-			return (l.lag.mu.events > 0) == want && !l.lag.mu.waiting.IsZero() == want
+			l.Counts.lag.mu.Lock()
+			defer l.Counts.lag.mu.Unlock()
+			return (l.Counts.lag.mu.events > 0) == want && !l.Counts.lag.mu.waiting.IsZero() == want
 		})
 	}
 	f.like(1, 3)

@@ -35,7 +35,8 @@ type snapshot struct {
 	pairs  map[uint64]map[uint64]Reaction // by post and user; the zero Reaction is none
 }
 
-// fold writes transactions of reactions, counts and progress like the fold, and remembers the state after each.
+// fold writes transactions of reactions, counts and progress to both topics like the fold, and remembers the state
+// after each.
 type fold struct {
 	t       *testing.T
 	cluster *testkit.Cluster
@@ -55,7 +56,7 @@ type fold struct {
 
 // newFold returns a fold that has committed n transactions.
 func newFold(t *testing.T, seed uint64, n int) *fold {
-	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicCounts, schema.TopicLikes)
 	return newFoldOn(t, cluster, kafka, seed, n)
 }
 
@@ -64,7 +65,7 @@ func newFoldOn(t *testing.T, cluster *testkit.Cluster, kafka kafka.Options, seed
 	f.random = rand.New(rand.NewPCG(seed, 1))
 	for p := range partitions {
 		id := fmt.Sprintf("fold-%d", p)
-		f.cl = append(f.cl, cluster.Client(kgo.DefaultProduceTopic(schema.TopicState), kgo.TransactionalID(id)))
+		f.cl = append(f.cl, cluster.Client(kgo.TransactionalID(id)))
 		f.mu.after[p] = map[int64]snapshot{}
 		f.transaction(int32(p), 0)
 	}
@@ -73,7 +74,7 @@ func newFoldOn(t *testing.T, cluster *testkit.Cluster, kafka kafka.Options, seed
 }
 
 // tear makes later commits arrive in pieces.
-func (f *fold) tear() { f.torn = f.cluster.Client(kgo.DefaultProduceTopic(schema.TopicState)) }
+func (f *fold) tear() { f.torn = f.cluster.Client() }
 
 func (f *fold) recreate(topic string) {
 	adm := kadm.NewClient(f.cluster.Client())
@@ -168,18 +169,25 @@ func (f *fold) commit(partition int32, progress schema.Progress, records ...*kgo
 	progress.SourceID, progress.Partitions = f.id, partitions
 	value := schema.AppendProgress(nil, &progress)
 	records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: value})
+	var all []*kgo.Record
 	for _, rec := range records {
-		rec.Partition = partition
+		rec.Topic, rec.Partition = schema.TopicState, partition
+		all = append(all, rec)
+		if len(rec.Key) != schema.PairKeySize {
+			counts := *rec
+			counts.Topic = schema.TopicCounts
+			all = append(all, &counts)
+		}
 	}
 	ctx := testkit.Context(f.t)
 	if f.torn != nil {
-		for part := range slices.Chunk(records, 5) {
+		for part := range slices.Chunk(all, 5) {
 			require.NoError(f.t, f.torn.ProduceSync(ctx, part...).FirstErr())
 		}
 	} else {
 		cl := f.cl[partition]
 		require.NoError(f.t, cl.BeginTransaction())
-		require.NoError(f.t, cl.ProduceSync(ctx, records...).FirstErr())
+		require.NoError(f.t, cl.ProduceSync(ctx, all...).FirstErr())
 		require.NoError(f.t, cl.EndTransaction(ctx, kgo.TryCommit))
 	}
 	return wire.Position{Partition: partition, Offset: progress.NextOffset}
@@ -230,10 +238,14 @@ func (f *fold) follow(dir string) (l *Likes, stop func()) {
 	return l, stop
 }
 
+// wait waits until the lanes have reached positions.
 func wait(t *testing.T, l *Likes, at ...wire.Position) {
 	t.Helper()
 	for _, p := range at {
-		require.NoError(t, l.Wait(testkit.Context(t), p), "partition %d: %v", p.Partition, l.Ready())
+		require.NoError(t, l.Counts.Wait(testkit.Context(t), p), "partition %d: %v", p.Partition, l.Ready())
+		if l.Reactions != nil {
+			require.NoError(t, l.Reactions.Wait(testkit.Context(t), p), "partition %d: %v", p.Partition, l.Ready())
+		}
 	}
 }
 
@@ -251,13 +263,13 @@ func (f *fold) requireSame(l *Likes) {
 	for i := range all {
 		all[i] = uint64(i) + 1
 	}
-	counts, asOf, err := l.Counts(all)
+	counts, asOf, err := l.Counts.Counts(all)
 	require.NoError(f.t, err)
 	require.Len(f.t, asOf, partitions)
 	for i, post := range all {
 		at := asOf[schema.PartitionFor(post, partitions)]
 		require.Equal(f.t, f.snapshot(at).counts[post], counts[i], "post %d as of %s", post, at)
-		one, alone, err := l.Counts(all[i : i+1])
+		one, alone, err := l.Counts.Counts(all[i : i+1])
 		require.NoError(f.t, err)
 		require.Equal(f.t, f.snapshot(alone[0]).counts[post], one[0], "post %d as of %s", post, alone[0])
 		f.requireSameLikers(l, post)
@@ -275,12 +287,48 @@ func (f *fold) requireAll(l *Likes) {
 			want.add(schema.Counts{}, c)
 		}
 	}
-	require.Equal(f.t, want, l.Totals())
+	require.Equal(f.t, want, l.Counts.Totals())
+}
+
+// likersOf returns a page of all partitions of a post, as the API does. asOf is the position of the first of them.
+func likersOf(
+	l *Likes, post, after uint64, limit int,
+) (likers []wire.Liker, next uint64, asOf wire.Position, err error) {
+	partitions, err := l.Reactions.PartitionsOf(post)
+	if err != nil {
+		return nil, 0, asOf, err
+	}
+	pages := make([]Page, len(partitions))
+	for i, p := range slices.Backward(partitions) {
+		if pages[i], asOf, err = l.Reactions.Likers(p, post, after, limit); err != nil {
+			return nil, 0, asOf, err
+		}
+	}
+	page := MergePages(pages, limit)
+	return page.Likers, page.Next, asOf, nil
+}
+
+// reactionOf asks the partitions that may have a reaction, as the API does.
+func reactionOf(l *Likes, post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
+	partitions, err := l.Reactions.PartitionsOfUser(post, user)
+	if err != nil {
+		return reaction, asOf, err
+	}
+	for i, p := range slices.Backward(partitions) {
+		list, at, err := l.Reactions.Of(p, user, []uint64{post})
+		if err != nil {
+			return reaction, asOf, err
+		}
+		if i == 0 && reaction.Reaction == schema.NoReaction || list[0].Reaction != schema.NoReaction {
+			reaction, asOf = list[0], at
+		}
+	}
+	return reaction, asOf, nil
 }
 
 func (f *fold) requireSameLikers(l *Likes, post uint64) {
 	f.t.Helper()
-	likers, next, at, err := l.Likers(post, 0, users)
+	likers, next, at, err := likersOf(l, post, 0, users)
 	require.NoError(f.t, err)
 	require.Zero(f.t, next)
 	state := f.snapshot(at)
@@ -292,7 +340,7 @@ func (f *fold) requireSameLikers(l *Likes, post uint64) {
 	}
 	require.Equal(f.t, want, likers, "likers of post %d as of %s", post, at)
 	user := post%users + 1
-	have, at, err := l.Reaction(post, user)
+	have, at, err := reactionOf(l, post, user)
 	require.NoError(f.t, err)
 	require.Equal(f.t, f.snapshot(at).pairs[post][user], have, "post %d user %d as of %s", post, user, at)
 }

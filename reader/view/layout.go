@@ -8,16 +8,17 @@ import (
 	"kudos/schema"
 )
 
-// The format of a partition of the view of the state table. Counts have their own key range, so that they are dense on
-// disk and in the block cache, and zeros are not stored:
+// The formats of a partition of each lane. Zeros are not stored:
 //
 //	c post          likes, and dislikes if there are any: zigzag varints
-//	r post user     reaction, region (6 bytes), since (varint): current reactions only
-//	_progress       as in the state table
 //	_totals         posts, likes, dislikes: zigzag varints
 //
-// post and user: 8 bytes, big-endian. A new format needs a new layoutVersion, to rebuild the views in new directories.
-const layoutVersion = 1
+//	r post user     reaction, region (6 bytes), since (varint): current reactions only
+//
+//	_progress       in both, as in the state table
+//
+// post and user: 8 bytes, big-endian. A new format needs a new version, to rebuild the lane in new directories.
+const countsVersion, reactionsVersion = 2, 2
 
 const (
 	countsPrefix   = 'c'

@@ -10,57 +10,53 @@ import (
 	"regexp"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/stream"
 	"kudos/stream/kafka"
-	"kudos/stream/store"
 )
 
-// Likes is the materialized view of the state table.
+// Likes has both lanes. What is known of a like is in like-counts first: few records a transaction.
 type Likes struct {
-	opts   Options
-	kafka  kafka.Options
-	log    *slog.Logger
-	stores *store.Set
-	view   *stream.View
-	watch  func(asOf wire.Position, changes []Change)
-	lag    *lagProbe
-	ends   *logEnds
-	owners owners
+	Counts    *Counts
+	Reactions *Reactions // nil: not kept
+	History   *History   // nil: not kept
+
+	opts  Options
+	kafka kafka.Options
+	log   *slog.Logger
+	ends  *logEnds
 }
 
-// ErrNoReactions means that this reader does not keep who likes what (reader.reactions).
-var ErrNoReactions = errors.New("this reader does not keep reactions (reader.reactions is false)")
-
-// NewLikes returns the view; it starts nothing.
+// NewLikes returns the lanes; it starts nothing.
 func NewLikes(opts Options, kafka kafka.Options, log *slog.Logger) *Likes {
-	l := &Likes{opts: opts, kafka: kafka, log: log, ends: newLogEnds()}
-	part := func(partition int32) stream.Copy { return newLikesCopy(l, partition) }
-	l.stores, l.view = opts.newView(schema.TopicState, opts.dir(), opts.CacheBytes, kafka, part, log)
-	l.lag = &lagProbe{log: log, partitions: l.Partitions, asOf: l.AsOf, wait: l.Wait}
+	l := &Likes{opts: opts, kafka: kafka, log: log, ends: newLogEnds(), Counts: newCounts(opts, kafka, log)}
+	if opts.Reactions {
+		l.Reactions = newReactions(opts, l.Counts.owners, kafka, log)
+	}
+	if opts.History > 0 {
+		l.History = newHistory(opts, l.Counts.owners, kafka, log)
+	}
 	return l
 }
 
-// Collectors return the metrics of the view's stores and of its partitions.
+// Collectors return the metrics of the stores and of the partitions.
 func (l *Likes) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		store.NewCollector("reader", l.stores), stream.NewRoleCollector("reader", l.view.Status),
+	collectors := l.Counts.collectors("reader-counts")
+	if l.Reactions != nil {
+		collectors = append(collectors, l.Reactions.collectors("reader-reactions")...)
 	}
+	if l.History != nil {
+		collectors = append(collectors, l.History.collector())
+	}
+	return collectors
 }
 
-// Watch registers fn for a partition's changes, once they can be read; nil means that anything may have changed. Each
-// partition calls fn from its own goroutine. fn must not block, nor keep the slice. Call Watch before Run, once.
-func (l *Likes) Watch(fn func(asOf wire.Position, changes []Change)) { l.watch = fn }
-
-// Run maintains the view until ctx ends. Call it once.
+// Run maintains the lanes until ctx ends. Call it once.
 func (l *Likes) Run(ctx context.Context) error {
-	defer l.stores.Close()
 	if err := l.cleanUp(); err != nil {
 		return fmt.Errorf("directory of the views (reader.state_dir): %w", err)
 	}
@@ -70,22 +66,23 @@ func (l *Likes) Run(ctx context.Context) error {
 	}
 	defer cl.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.view.Run(ctx) })
-	g.Go(func() error { return l.lag.run(ctx, cl) })
+	g.Go(func() error { return l.Counts.run(ctx, cl) })
+	if l.Reactions != nil {
+		g.Go(func() error { return l.Reactions.run(ctx, cl) })
+	}
+	if l.History != nil {
+		g.Go(func() error { return l.History.run(ctx) })
+	}
 	g.Go(func() error { return l.ends.run(ctx, cl) })
 	return g.Wait()
 }
 
-// dir returns the directory of the format: each format has its own view.
-func (o Options) dir() string {
-	kind := "counts"
-	if o.Reactions {
-		kind = "reactions"
-	}
-	return fmt.Sprintf("%s-%d", kind, layoutVersion)
-}
-
-var dirForm = regexp.MustCompile(`^(counts|reactions)-\d{1,3}$`) // of all formats so far
+// The directories of the views: each format has its own.
+var (
+	countsDir    = fmt.Sprintf("counts-%d", countsVersion)
+	reactionsDir = fmt.Sprintf("reactions-%d", reactionsVersion)
+	dirForm      = regexp.MustCompile(`^(counts|reactions|history)-\d{1,3}$`) // of all formats so far
+)
 
 // cleanUp deletes views in other formats, which would never be used again.
 func (l *Likes) cleanUp() error {
@@ -94,8 +91,10 @@ func (l *Likes) cleanUp() error {
 		return nil
 	}
 	for _, e := range entries {
+		used := e.Name() == countsDir || e.Name() == reactionsDir && l.opts.Reactions ||
+			e.Name() == historyDir && l.opts.History > 0
 		// Anything else in the directory stays.
-		if e.Name() == l.opts.dir() || !e.IsDir() || !dirForm.MatchString(e.Name()) {
+		if used || !e.IsDir() || !dirForm.MatchString(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(l.opts.StateDir, e.Name())
@@ -105,109 +104,19 @@ func (l *Likes) cleanUp() error {
 	return err
 }
 
-// Ready returns nil when all partitions can be read.
+// Ready returns nil when all partitions of both lanes can be read.
 func (l *Likes) Ready() error {
-	n, err := l.view.Partitions()
-	if err != nil {
-		return err
+	err := l.Counts.Ready()
+	if l.Reactions != nil {
+		err = errors.Join(err, l.Reactions.Ready())
 	}
-	var errs []error
-	for p := range n {
-		_, err := l.AsOf(p)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// Partitions returns the number of partitions.
-func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }
-
-// PartitionsOf returns the partitions that have a post's reactions, in order: one, unless the post has user buckets.
-// While partitions are being added, it returns all.
-func (l *Likes) PartitionsOf(post uint64) ([]int32, error) {
-	n, err := l.view.Partitions()
-	if err != nil {
-		return nil, err
-	}
-	return l.owners.append(nil, post, n), nil
-}
-
-// PartitionsOfUser is PartitionsOf for one user's reaction.
-func (l *Likes) PartitionsOfUser(post, user uint64) ([]int32, error) {
-	n, err := l.view.Partitions()
-	if err != nil {
-		return nil, err
-	}
-	return l.owners.ofUser(post, user, n), nil
-}
-
-// state returns the state of a partition, and a channel that is closed when there is a newer one.
-func (l *Likes) state(partition int32) (state likesState, moved <-chan struct{}, err error) {
-	err = l.view.Read(partition, func(_ *store.Store, c stream.Copy) (err error) {
-		state, moved, err = c.(*likesCopy).present()
-		return err
-	}, nil)
-	return state, moved, err
-}
-
-// AsOf returns the position in likes that reads of a partition reflect.
-func (l *Likes) AsOf(partition int32) (wire.Position, error) {
-	state, _, err := l.state(partition)
-	return state.asOf(partition), err
-}
-
-// Epoch identifies the log that a partition's positions are in.
-func (l *Likes) Epoch(partition int32) (string, error) {
-	state, _, err := l.state(partition)
-	return epoch(state.progress.SourceID), err
-}
-
-const readyPoll = 20 * time.Millisecond // how often Wait checks whether a partition has become ready
-
-// Wait waits until reads of a partition cover a position, or returns ctx's error.
-func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
-	for {
-		state, moved, err := l.state(want.Partition)
-		if err == nil && state.progress.NextOffset >= want.Offset {
-			return nil
-		}
-		var again <-chan time.Time
-		if err != nil {
-			if _, notReady := errors.AsType[*NotReadyError](err); !notReady {
-				return err
-			}
-			moved, again = nil, time.After(readyPoll)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-moved:
-		case <-again:
-		}
-	}
+	return err
 }
 
 // CheckEnds returns a *BeyondEndError if likes has no event before one of the positions, and nil if Kafka is silent.
 func (l *Likes) CheckEnds(ctx context.Context, want []wire.Position) error {
 	return l.ends.check(ctx, want)
 }
-
-// Totals returns the sums over the partitions that can be read.
-func (l *Likes) Totals() (sum Totals) {
-	n, _ := l.view.Partitions()
-	for p := range n {
-		if state, _, err := l.state(p); err == nil {
-			sum.Posts += state.totals.Posts
-			sum.Likes += state.totals.Likes
-			sum.Dislikes += state.totals.Dislikes
-		}
-	}
-	return sum
-}
-
-// Lag returns how many events of likes are not in the view yet, and how long ago, at most, the view had all that there
-// were, as of the last measurement. known is false before the first.
-func (l *Likes) Lag() (events int64, behind time.Duration, known bool) { return l.lag.present() }
 
 // owners tracks the partition layout, which progress records name.
 type owners struct {
@@ -220,6 +129,7 @@ type owners struct {
 // presentLayout is the newest layout that any partition has named.
 type presentLayout struct {
 	schema.Layout
+	number uint32
 	// migrating: not all partitions have reported that everything is where it belongs. A reaction may be in any then.
 	migrating bool
 }
@@ -248,35 +158,56 @@ func (h *owners) tell(partition int32, p *schema.Progress) {
 			newest = other
 		}
 	}
-	present := &presentLayout{Layout: newest.Layout()}
+	present := &presentLayout{Layout: newest.Layout(), number: newest.Layouts}
 	for _, other := range h.heard {
 		present.migrating = present.migrating || other.Migrating || other.Layouts != newest.Layouts
 	}
 	h.present.Store(present)
 }
 
-// append appends the partitions, of n, that may have a post's reactions, in order: one, unless the post has user
-// buckets or the layout is migrating.
-func (h *owners) append(to []int32, post uint64, n int32) []int32 {
-	present := h.present.Load()
-	switch {
-	case present == nil:
-		return append(to, schema.PartitionFor(post, n))
-	case present.migrating:
-		for p := range n {
-			to = append(to, p)
-		}
-		return to
-	case present.Buckets(post) == 1:
-		return append(to, schema.PartitionFor(post, present.Partitions))
-	}
-	return append(to, present.PartitionsOf(post)...)
+// now returns where posts are in n partitions.
+func (h *owners) now(n int32) places { return places{h.present.Load(), n} }
+
+// places says which partitions may have what, by one layout.
+type places struct {
+	present    *presentLayout // nil: not known, so the first one
+	partitions int32
 }
 
-// ofUser returns the partitions that may have a user's reaction to a post.
-func (h *owners) ofUser(post, user uint64, n int32) []int32 {
-	if present := h.present.Load(); present != nil && !present.migrating {
-		return []int32{present.PartitionOf(post, user)}
+// Layout identifies a layout: a partition may lack reactions that it owns until it has reached it.
+type Layout struct {
+	Number  uint32 // of the layouts before it
+	Settled bool   // nothing moves any more
+}
+
+func (p places) layout() Layout {
+	if p.present == nil {
+		return Layout{}
 	}
-	return h.append(nil, post, n)
+	return Layout{p.present.number, !p.present.migrating}
+}
+
+// append appends the partitions that may have a post's reactions, in order: one, unless the post has user buckets or
+// the layout is migrating.
+func (p places) append(to []int32, post uint64) []int32 {
+	switch {
+	case p.present == nil:
+		return append(to, schema.PartitionFor(post, p.partitions))
+	case p.present.migrating:
+		for n := range p.partitions {
+			to = append(to, n)
+		}
+		return to
+	case p.present.Buckets(post) == 1:
+		return append(to, schema.PartitionFor(post, p.present.Partitions))
+	}
+	return append(to, p.present.PartitionsOf(post)...)
+}
+
+// appendOfUser appends the partitions that may have a user's reaction to a post.
+func (p places) appendOfUser(to []int32, post, user uint64) []int32 {
+	if p.present != nil && !p.present.migrating {
+		return append(to, p.present.PartitionOf(post, user))
+	}
+	return p.append(to, post)
 }

@@ -62,26 +62,23 @@ func TestWithoutReactions(t *testing.T) {
 	l := NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20}, f.kafka, testkit.Log())
 	stop = start(t, l.Run)
 	f.caughtUp(l)
-	counts, at, err := l.Counts([]uint64{1})
+	counts, at, err := l.Counts.Counts([]uint64{1})
 	require.NoError(t, err)
 	require.Equal(t, f.snapshot(at[0]).counts[1], counts[0])
-	_, _, err = l.Reaction(1, 1)
-	require.ErrorIs(t, err, ErrNoReactions)
-	_, _, _, err = l.Likers(1, 0, 10)
-	require.ErrorIs(t, err, ErrNoReactions)
+	require.Nil(t, l.Reactions)
 	stop()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1+len(others), "only the view with reactions is deleted")
 
 	l, _ = f.follow(dir)
-	f.requireSame(l)
+	f.requireAll(l)
 }
 
 func TestLikersInPages(t *testing.T) {
 	l, _ := newFold(t, 4, 60).follow(t.TempDir())
 	for post := uint64(1); post <= posts; post++ {
-		whole, _, _, err := l.Likers(post, 0, users)
+		whole, _, _, err := likersOf(l, post, 0, users)
 		require.NoError(t, err)
 		for _, size := range []int{1, 2, 7} {
 			require.Equal(t, whole, pages(t, l, post, size), "post %d in pages of %d", post, size)
@@ -92,7 +89,7 @@ func TestLikersInPages(t *testing.T) {
 func pages(t *testing.T, l *Likes, post uint64, size int) (all []wire.Liker) {
 	t.Helper()
 	for after, more := uint64(0), true; more; {
-		page, next, _, err := l.Likers(post, after, size)
+		page, next, _, err := likersOf(l, post, after, size)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(page), size)
 		all, after, more = append(all, page...), next, next != 0
@@ -116,11 +113,11 @@ func TestPageOfLikersIsBounded(t *testing.T) {
 	l := newLikes(t, f.kafka)
 	wait(t, l, f.commit(schema.PartitionFor(7, partitions), schema.Progress{NextOffset: all}, records...))
 
-	page, next, _, err := l.Likers(7, 0, 1)
+	page, next, _, err := likersOf(l, 7, 0, 1)
 	require.NoError(t, err)
 	require.Empty(t, page)
 	require.EqualValues(t, scanFactor, next)
-	page, next, _, err = l.Likers(7, 3*scanFactor, 1)
+	page, next, _, err = likersOf(l, 7, 3*scanFactor, 1)
 	require.NoError(t, err)
 	require.Zero(t, next)
 	require.Equal(t, []wire.Liker{{UserID: all, Region: schema.Region{}.String()}}, page)
@@ -150,9 +147,10 @@ func TestAnotherStateTable(t *testing.T) {
 	f := newFold(t, 6, 30)
 	l, _ := f.follow(t.TempDir())
 	f.recreate(schema.TopicState)
+	f.recreate(schema.TopicCounts)
 	again := newFoldOn(t, f.cluster, f.kafka, 7, 10)
 	require.Eventually(t, func() bool {
-		_, asOf, err := l.Counts([]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9})
+		_, asOf, err := l.Counts.Counts([]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9})
 		if err != nil {
 			return false
 		}
@@ -175,8 +173,8 @@ func TestWatch(t *testing.T) {
 		changes []Change
 	}
 	told := make(chan news, 1000)
-	l.Watch(func(asOf wire.Position, changes []Change) {
-		_, have, err := l.Counts([]uint64{postsOf(asOf.Partition)[0]})
+	l.Counts.Watch(func(asOf wire.Position, changes []Change) {
+		_, have, err := l.Counts.Counts([]uint64{postsOf(asOf.Partition)[0]})
 		if err != nil || have[0].Offset < asOf.Offset {
 			t.Errorf("notified of %s, but %v (%v) can be read", asOf, have, err)
 		}
@@ -222,38 +220,70 @@ func TestNotReadyWithoutTheTopic(t *testing.T) {
 	l := newLikes(t, kafka)
 	var err error
 	require.Eventually(t, func() bool {
-		_, _, err = l.Counts([]uint64{1})
+		_, _, err = l.Counts.Counts([]uint64{1})
 		var notReady *NotReadyError
 		require.ErrorAs(t, err, &notReady)
 		return notReady.Action != ""
 	}, patience, 10*time.Millisecond)
-	require.ErrorContains(t, err, "there is no topic latest-like-action-table")
+	require.ErrorContains(t, err, "there is no topic like-counts")
 	require.ErrorContains(t, err, "action: kudos topics apply")
-	require.Error(t, l.Ready())
+	require.ErrorContains(t, l.Ready(), "like-counts")
+	require.ErrorContains(t, l.Ready(), "latest-like-action-table")
 }
 
 // A partition that the fold never began is not ready: its position would be unknown.
 func TestNotReadyWithoutAProgressRecord(t *testing.T) {
-	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicCounts, schema.TopicLikes)
 	l := newLikes(t, kafka)
-	require.Eventually(t, func() bool { return l.view.Ready() == nil }, patience, 5*time.Millisecond)
-	const want = "latest-like-action-table/1: it has no progress record (action: kudos topics apply)"
-	var notReady *NotReadyError
-	_, err := l.AsOf(1)
-	require.ErrorAs(t, err, &notReady)
-	require.EqualError(t, err, want)
-	_, err = l.Epoch(1)
-	require.EqualError(t, err, want)
-	_, _, err = l.Counts([]uint64{postsOf(1)[0]})
-	require.EqualError(t, err, want)
-	_, _, _, err = l.Likers(postsOf(1)[0], 0, 1)
-	require.EqualError(t, err, want)
-	require.ErrorContains(t, l.Ready(), want)
+	for lane, want := range map[*Lane]string{
+		l.Counts.Lane: "like-counts/1: it has no progress record (action: kudos topics apply, and run a processor, " +
+			"which completes it)",
+		l.Reactions.Lane: "latest-like-action-table/1: it has no progress record (action: kudos topics apply)",
+	} {
+		require.Eventually(t, func() bool { return lane.view.Ready() == nil }, patience, 5*time.Millisecond)
+		var notReady *NotReadyError
+		_, err := lane.AsOf(1)
+		require.ErrorAs(t, err, &notReady)
+		require.EqualError(t, err, want)
+		_, err = lane.Epoch(1)
+		require.EqualError(t, err, want)
+		require.ErrorContains(t, l.Ready(), want)
+	}
+	_, _, err := l.Counts.Counts([]uint64{postsOf(1)[0]})
+	require.ErrorContains(t, err, "like-counts/1")
+	_, _, _, err = likersOf(l, postsOf(1)[0], 0, 1)
+	require.ErrorContains(t, err, "like-counts: the partition layout is not known yet")
 
 	f := newFoldOn(t, cluster, kafka, 30, 0) // begins all partitions
 	f.caughtUp(l)
 	require.NoError(t, l.Ready())
-	require.Zero(t, l.Totals())
+	require.Zero(t, l.Counts.Totals())
+}
+
+// Counts that are incomplete are not read: without its progress record, like-counts lacks some.
+func TestIncompleteCounts(t *testing.T) {
+	f := newFold(t, 13, 30)
+	l := newCopy(f.kafka, t.TempDir())
+	anew := make(chan wire.Position, 100)
+	l.Counts.Watch(func(asOf wire.Position, changes []Change) {
+		if changes == nil && asOf.Partition == 1 {
+			anew <- asOf
+		}
+	})
+	start(t, l.Run)
+	f.caughtUp(l)
+	require.Equal(t, f.end(1), <-anew)
+
+	f.cluster.Produce(&kgo.Record{Topic: schema.TopicCounts, Partition: 1, Key: []byte(schema.StateProgressKey)})
+	require.Eventually(t, func() bool { _, err := l.Counts.AsOf(1); return err != nil }, patience, 5*time.Millisecond)
+	require.ErrorContains(t, l.Ready(), "like-counts/1: it has no progress record")
+	_, err := l.Reactions.AsOf(1)
+	require.NoError(t, err)
+	_, err = l.Counts.AsOf(0)
+	require.NoError(t, err)
+	f.transaction(1, 20)
+	f.requireAll(l)
+	require.Equal(t, f.end(1), <-anew, "anything may have changed meanwhile")
 }
 
 // A record that cannot be decoded stops its partition, and no other. The partition is then not read, which would return
@@ -267,15 +297,17 @@ func TestUndecodableUpdateParksItsPartition(t *testing.T) {
 	f.commit(0, schema.Progress{NextOffset: f.end(0).Offset + 1},
 		&kgo.Record{Key: schema.AppendCountsKey(nil, postsOf(0)[0]), Value: []byte{99}}) // from a later version
 	stopped := func() bool {
-		_, err := l.AsOf(0)
+		_, err := l.Counts.AsOf(0)
 		return err != nil && strings.Contains(err.Error(), "record at offset ") &&
 			strings.Contains(err.Error(), "version 99")
 	}
 	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a running view")
 	var notReady *NotReadyError
 	require.ErrorAs(t, l.Ready(), &notReady)
-	_, err := l.AsOf(1)
+	_, err := l.Counts.AsOf(1)
 	require.NoError(t, err, "the others continue")
+	_, err = l.Reactions.AsOf(0)
+	require.NoError(t, err, "and the other lane")
 	stop()
 
 	l = newCopy(f.kafka, dir)
@@ -283,11 +315,11 @@ func TestUndecodableUpdateParksItsPartition(t *testing.T) {
 	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a starting view")
 
 	adm := kadm.NewClient(f.cluster.Client())
-	ends, err := adm.ListCommittedOffsets(t.Context(), schema.TopicState)
+	ends, err := adm.ListCommittedOffsets(t.Context(), schema.TopicCounts)
 	require.NoError(t, err)
-	end, _ := ends.Lookup(schema.TopicState, 0)
+	end, _ := ends.Lookup(schema.TopicCounts, 0)
 	var gone kadm.Offsets
-	gone.AddOffset(schema.TopicState, 0, end.Offset, -1)
+	gone.AddOffset(schema.TopicCounts, 0, end.Offset, -1)
 	_, err = adm.DeleteRecords(t.Context(), gone)
 	require.NoError(t, err)
 	f.transaction(0, 20)
@@ -299,10 +331,10 @@ func TestWaitIsBounded(t *testing.T) {
 	l, _ := newFold(t, 9, 0).follow(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, l.Wait(ctx, wire.Position{Offset: 1 << 40}), context.Canceled)
+	require.ErrorIs(t, l.Counts.Wait(ctx, wire.Position{Offset: 1 << 40}), context.Canceled)
 	// Also for a partition that does not exist: it may be one that is being added.
-	require.ErrorIs(t, l.Wait(ctx, wire.Position{Partition: 99}), context.Canceled)
-	_, err := l.AsOf(99)
+	require.ErrorIs(t, l.Counts.Wait(ctx, wire.Position{Partition: 99}), context.Canceled)
+	_, err := l.Counts.AsOf(99)
 	require.ErrorContains(t, err, "the view does not include this partition")
 }
 
@@ -310,11 +342,11 @@ func TestWaitIsBounded(t *testing.T) {
 func TestFailedApplyLeavesNoTrace(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	store := stores.New(schema.TopicState, 0)
+	store := stores.New(schema.TopicCounts, 0)
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 
-	c := newLikesCopy(&Likes{}, 0)
+	c := &countsCopy{laneCopy: newLaneCopy(&Lane{}, 0)}
 	require.NoError(t, c.Open(store))
 	apply := func(records ...*kgo.Record) error {
 		w := store.NewWrite()
@@ -342,5 +374,6 @@ func TestFailedApplyLeavesNoTrace(t *testing.T) {
 	require.NoError(t, apply(counts(1, 6), progress(20)))
 	state, _, err = c.present()
 	require.NoError(t, err)
-	require.Equal(t, Totals{Posts: 1, Likes: 6}, state.totals)
+	require.EqualValues(t, 20, state.progress.NextOffset)
+	require.Equal(t, Totals{Posts: 1, Likes: 6}, c.totals)
 }

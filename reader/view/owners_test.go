@@ -60,12 +60,12 @@ func TestPostWithUserBuckets(t *testing.T) {
 	for _, p := range owners {
 		wait(t, l, g.commit(p, 0, layout.UserBuckets(), false, append(records[p], counts(post, likes[p]))...))
 	}
-	got, err := l.PartitionsOf(post)
+	got, err := l.Counts.PartitionsOf(post)
 	require.NoError(t, err)
 	require.Equal(t, owners, got)
 
 	for _, asked := range [][]uint64{{post}, {1, post, post}} {
-		have, asOf, err := l.Counts(asked)
+		have, asOf, err := l.Counts.Counts(asked)
 		require.NoError(t, err)
 		require.Equal(t, schema.Counts{Likes: fans}, have[len(have)-1])
 		require.Len(t, asOf, partitions)
@@ -78,14 +78,14 @@ func TestPostWithUserBuckets(t *testing.T) {
 		}
 	}
 	for user := uint64(1); user <= fans+1; user++ {
-		reaction, asOf, err := l.Reaction(post, user)
+		reaction, asOf, err := reactionOf(l, post, user)
 		require.NoError(t, err)
 		require.Equal(t, user <= fans, reaction.Reaction == schema.Liked)
 		require.Equal(t, layout.PartitionOf(post, user), asOf.Partition)
 	}
 	stop()
 	l, _ = g.follow(dir)
-	have, _, err := l.Counts([]uint64{post})
+	have, _, err := l.Counts.Counts([]uint64{post})
 	require.NoError(t, err)
 	require.Equal(t, schema.Counts{Likes: fans}, have[0], "after a restart, before any new record")
 }
@@ -105,7 +105,7 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 
 	l := newCopy(g.kafka, t.TempDir())
 	recreated := make(chan wire.Position, 100)
-	l.Watch(func(asOf wire.Position, changes []Change) {
+	l.Counts.Watch(func(asOf wire.Position, changes []Change) {
 		if changes == nil {
 			recreated <- asOf
 		}
@@ -120,14 +120,14 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	where := owner // partition of the reaction
 	look := func(owners int) {
 		t.Helper()
-		have, asOf, err := l.Counts([]uint64{post})
+		have, asOf, err := l.Counts.Counts([]uint64{post})
 		require.NoError(t, err)
 		require.Equal(t, schema.Counts{Likes: 1}, have[0])
 		require.Len(t, asOf, owners)
-		reaction, at, err := l.Reaction(post, user)
+		reaction, at, err := reactionOf(l, post, user)
 		require.NoError(t, err)
 		require.Equal(t, schema.Liked, reaction.Reaction)
-		page, _, _, err := l.Likers(post, 0, 10)
+		page, _, _, err := likersOf(l, post, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, page, 1)
 		require.Equal(t, where, at.Partition)
@@ -151,7 +151,7 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 		require.Equal(t, at, <-recreated)
 		look(partitions) // the post has that many buckets
 	}
-	got, err := l.PartitionsOfUser(post, user)
+	got, err := l.Reactions.PartitionsOfUser(post, user)
 	require.NoError(t, err)
 	require.Equal(t, []int32{to}, got, "once settled, no other partition is searched")
 }
@@ -159,7 +159,7 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 // The newest layout holds. While a partition has not reported it, a reaction may be in any partition.
 func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	var h owners
-	of := func(post uint64) []int32 { return h.append(nil, post, 4) }
+	of := func(post uint64) []int32 { return h.now(4).append(nil, post) }
 	old := schema.Progress{Partitions: 4}
 	settled := schema.Progress{Partitions: 4, UserBuckets: "7:64", Layouts: 1}
 	h.tell(1, &settled)
@@ -167,9 +167,9 @@ func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	require.Len(t, of(8), 1)
 	h.tell(0, &old) // which was unavailable for long
 	require.Len(t, of(8), 4)
-	require.Len(t, h.ofUser(7, 1, 4), 4)
+	require.Len(t, h.now(4).appendOfUser(nil, 7, 1), 4)
 	h.tell(0, &settled)
-	require.Len(t, h.ofUser(7, 1, 4), 1)
+	require.Len(t, h.now(4).appendOfUser(nil, 7, 1), 1)
 	require.Len(t, of(8), 1)
 }
 
@@ -182,20 +182,20 @@ func TestPagesOfSeveralPartitions(t *testing.T) {
 		return likers
 	}
 	for _, tt := range []struct {
-		pages []likersPage
+		pages []Page
 		limit int
 		want  []wire.Liker
 		next  uint64
 	}{
-		{[]likersPage{{of(5), 100}, {of(7, 200), 0}}, 10, of(5, 7), 100},
-		{[]likersPage{{of(5), 100}, {of(7, 90), 95}}, 10, of(5, 7, 90), 95},
-		{[]likersPage{{of(5, 6), 6}, {of(1, 9), 0}}, 2, of(1, 5), 5},
-		{[]likersPage{{of(), 3}, {of(4), 0}}, 2, of(), 3},
-		{[]likersPage{{of(5), 0}, {of(), 0}}, 2, of(5), 0},
-		{[]likersPage{{of(5), 0}, {of(1<<64 - 1), 0}}, 2, of(5, 1<<64-1), 0},
+		{[]Page{{of(5), 100}, {of(7, 200), 0}}, 10, of(5, 7), 100},
+		{[]Page{{of(5), 100}, {of(7, 90), 95}}, 10, of(5, 7, 90), 95},
+		{[]Page{{of(5, 6), 6}, {of(1, 9), 0}}, 2, of(1, 5), 5},
+		{[]Page{{of(), 3}, {of(4), 0}}, 2, of(), 3},
+		{[]Page{{of(5), 0}, {of(), 0}}, 2, of(5), 0},
+		{[]Page{{of(5), 0}, {of(1<<64 - 1), 0}}, 2, of(5, 1<<64-1), 0},
 	} {
-		page, next := mergeLikers(tt.pages, tt.limit)
-		require.ElementsMatch(t, tt.want, page)
-		require.Equal(t, tt.next, next)
+		page := MergePages(tt.pages, tt.limit)
+		require.ElementsMatch(t, tt.want, page.Likers)
+		require.Equal(t, tt.next, page.Next)
 	}
 }

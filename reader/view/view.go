@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"kudos/reader/wire"
 	"kudos/schema"
@@ -22,6 +23,16 @@ type Options struct {
 	StateDir   string // has the views, with a directory per partition; it is a cache
 	CacheBytes int64  // memory of the block cache, for all partitions
 	Reactions  bool   // keep who likes what, not only counts
+	Share      Share  // of the reactions
+
+	History time.Duration // how much of the posts' history to keep; 0: none
+}
+
+// Share is this reader's part in sharing out the reactions among readers.
+type Share struct {
+	Replicas       int // that keep each partition; 0: nothing is shared, each reader keeps all
+	Address, Zone  string
+	SessionTimeout time.Duration
 }
 
 const memtableBytes = 8 << 20 // small: a reader has all partitions, and hot posts are overwritten again and again

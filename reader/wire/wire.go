@@ -51,6 +51,21 @@ type UserReaction struct {
 	AsOf     Position `json:"as_of"`
 }
 
+// UserReactions is a user's reactions to posts, and the position of each partition that has some.
+type UserReactions struct {
+	UserID    uint64         `json:"user_id,string"`
+	Reactions []PostReaction `json:"reactions"`
+	AsOf      []Position     `json:"as_of"`
+}
+
+// PostReaction is the reaction to a post. Since and Region are absent if it is NONE.
+type PostReaction struct {
+	PostID   uint64  `json:"post_id,string"`
+	Reaction string  `json:"reaction"`
+	Since    *Millis `json:"since,omitempty"`
+	Region   string  `json:"region,omitempty"`
+}
+
 // ReactionName returns a reaction's name in responses.
 func ReactionName(r schema.Reaction) string {
 	switch r {
@@ -115,6 +130,13 @@ type LikesOverTime struct {
 	Points   []TimeLikes `json:"points"`
 }
 
+// PostHistory is how a post's likes have changed over time. Before CompleteFrom, some of it may be missing.
+type PostHistory struct {
+	PostID       uint64    `json:"post_id,string"`
+	CompleteFrom time.Time `json:"complete_from"`
+	LikesOverTime
+}
+
 // TimeLikes is the likes of the interval that begins at From.
 type TimeLikes struct {
 	From     time.Time `json:"from"`
@@ -131,7 +153,8 @@ type Stats struct {
 	// EventsBehind and LagMs are -1 while unknown.
 	EventsBehind int64            `json:"events_behind"`
 	LagMs        int64            `json:"lag_ms"`
-	Partitions   []PartitionStats `json:"partitions"`
+	Partitions   []PartitionStats `json:"partitions"` // of counts
+	Reactions    []PartitionStats `json:"reactions"`  // of the partitions that this reader keeps
 }
 
 // PartitionStats is the position of a partition. The offset is 0 while the partition is not ready.
@@ -161,14 +184,36 @@ func AppendManyLikes(b []byte, posts []uint64, counts []schema.Counts, asOf []Po
 		b = appendCounts(b, post, counts[i])
 		b = append(b, '}')
 	}
-	b = append(b, `],"as_of":[`...)
-	for i, p := range asOf {
+	b = append(b, `],"as_of":`...)
+	return append(appendPositions(b, asOf), '}')
+}
+
+// AppendViewedLikes is AppendManyLikes with a viewer's reactions, which have a position of their own.
+func AppendViewedLikes(b []byte, posts []uint64, counts []schema.Counts, reactions []schema.Reaction,
+	asOf, reactionsAsOf []Position,
+) []byte {
+	b = append(b, `{"posts":[`...)
+	for i, post := range posts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendCounts(b, post, counts[i])
+		b = append(append(append(b, `,"reaction":"`...), ReactionName(reactions[i])...), `"}`...)
+	}
+	b = append(b, `],"as_of":`...)
+	b = append(appendPositions(b, asOf), `,"reactions_as_of":`...)
+	return append(appendPositions(b, reactionsAsOf), '}')
+}
+
+func appendPositions(b []byte, positions []Position) []byte {
+	b = append(b, '[')
+	for i, p := range positions {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = p.appendJSON(b)
 	}
-	return append(b, `]}`...)
+	return append(b, ']')
 }
 
 // appendCounts leaves the object open.

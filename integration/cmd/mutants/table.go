@@ -34,7 +34,10 @@ const (
 	spillGo       = "stream/store/spill.go"
 	bufferSpillGo = "stream/store/buffer/spill.go"
 	likeCountsGo  = "processor/like_counts_topic.go"
+	reactionsGo   = "reader/reactions.go"
+	replicasGo    = "stream/replicas.go"
 	viewGo        = "stream/view_partition.go"
+	laneGo        = "reader/view/lane.go"
 	applyGo       = "sql/apply.go"
 	firstGo       = "ops/topics/first_progress.go"
 	isEmpty       = "if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {\n"
@@ -244,7 +247,7 @@ var mutants = []mutant{
 	{8, "forwarded with a header that names its origin", one(classifyGo, "{{Key: schema.HeaderForwarded, ", "{{Key: \"kudos.other\", "), simulation},
 	{8, "an event that is still misrouted is dead-lettered", one(classifyGo, "	if from := Header(rec, schema.HeaderForwarded); from != \"\" && forwardedIn(from) >= uint64(v.Layouts) {", "	if false {"), simulation},
 
-	{9, "a view is written only up to a progress record", one("reader/view/likes_copy.go",
+	{9, "a view is written only up to a progress record", one(laneGo,
 		"		if string(rec.Key) == schema.StateProgressKey {\n			return i + 1\n", "		if rec != nil {\n			return i + 1\n"), test("reader/view", "TestEachAnswerIsAsOfItsPosition")},
 	{9, "a view's position and data change atomically", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n	if err := w.Commit(covered); err != nil {", "	if err := w.Commit(covered); err != nil {"), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
 	{9, "a giant transaction is not read before it is complete", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
@@ -255,7 +258,7 @@ var mutants = []mutant{
 	{9, "records of another log are not passed to a follower", one("stream/poll.go", "t.TopicID != s.log.TopicID &&", "false &&"), test("stream", "TestFollowerOfATopicRecreatedWhileItOpens")},
 	{9, "a loss that arrives in one poll with later records is detected", one("stream/poll.go", "if (t.Partitions[i].Err != nil) == failed {", "if failed {"), test("stream", "TestDataLossIsHandledBeforeLaterRecords")},
 	{9, "streams are notified when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
-	{9, "a response waits for min_offset", one("reader/view/likes.go", "state.progress.NextOffset >= want.Offset {", "state.progress.NextOffset >= min(want.Offset, 0) {"), test("reader/view", "TestWaitIsBounded")},
+	{9, "a response waits for min_offset", one(laneGo, "return p.NextOffset >= want.Offset })", "return p.NextOffset >= min(want.Offset, 0) })"), test("reader/view", "TestWaitIsBounded")},
 	{9, "like-counts has no progress while counts are missing", one(batchGo, "			if len(w.uncounted) > 0 {\n				counts.Value = nil\n			}\n", ""), simulation},
 	{9, "like-counts is complete only if it ends with the state table's progress", one("processor/fold/table/progress.go",
 		"return last != nil && *last == *of, err", "return last != nil && last.Partitions > 0, err"), simulation},
@@ -264,6 +267,16 @@ var mutants = []mutant{
 		{batchGo, "	out.folded, out.committing =", "	if len(missing) > 0 {\n		x.Send(missing)\n	}\n	out.folded, out.committing ="}}, simulation},
 	{9, "posts that have left the state table leave like-counts", one(likeCountsGo,
 		"[]string{schema.TopicCounts, schema.TopicState}", "[]string{schema.TopicState}"), test("processor", "TestLikeCountsAreCompleted")},
+	{9, "incomplete counts are not read", one(laneGo, "	if c.staged.known = rec.Value != nil; c.staged.known {", "	if c.staged.known = true; rec.Value != nil {"), test("reader/view", "TestIncompleteCounts")},
+	{9, "a partition waits for the layout by which it is asked", one(reactionsGo,
+		"	if err := a.awaitLayout(q, partition, of.Layout); err != nil {\n		return nil, err\n	}\n", ""), test("reader", "TestPeerWaitsForTheLayout")},
+	{9, "another reader is not behind the previous page", one(reactionsGo,
+		"of.Covered = max(of.Covered, from.asOf.Offset)", "_ = of"), test("reader", "TestPagesAreFromTheirPositionOn")},
+	{9, "a question to a partition waits for min_offset", one(reactionsGo,
+		"				of.Covered = max(of.Covered, want.Offset)\n", ""), test("reader", "TestPeersAreAsked|TestManyReactions|TestReaction")},
+	{9, "replicas stay until the others can be read", one(replicasGo,
+		"				placed[p] = append(placed[p], i)\n			}\n		}\n	}\n	return placed\n}\n\n// owners",
+		"				_ = i\n			}\n		}\n	}\n	return placed\n}\n\n// owners"), test("stream", "TestReplicasAreKeptUntilOthersAreReady")},
 	{9, "views outlive the requests that read them", one("httpserver/server.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersRequestsInFlight")},
 	{7, "nothing is folded while reactions move to other partitions", one(foldWorkerGo,
 		"	if p.Migrating {\n", "	if false {\n"), test("processor", "TestRepartitionResumesWhereItWasStopped")},

@@ -19,7 +19,7 @@ labels: {{ include "kudos.labels" (index . 2) }}
 kudos-{{ include "kudos.settings" . | sha256sum | trunc 10 }}
 {{- end }}
 
-{{/* What every pod has, given root, component, args, resources; optional: kafka, memory, dsn (a variable and a key), ports and stateful. No privileges, and only its own volume is writable. */}}
+{{/* What every pod has, given root, component, args, resources; optional: kafka, memory, dsn (a variable and a key), service (of readers), ports and stateful. No privileges, and only its own volume is writable. */}}
 {{- define "kudos.pod" }}
 {{- $values := .root.Values }}
 {{- $certificates := and .kafka $values.kafka.certificates }}
@@ -65,6 +65,12 @@ containers:
       {{- with .dsn }}
       - name: {{ index . 0 }}
         valueFrom: {secretKeyRef: {name: {{ $values.mysql.secret }}, key: {{ index . 1 }}}}
+      {{- end }}
+      {{- with .service }}
+      - name: POD_NAME
+        valueFrom: {fieldRef: {fieldPath: metadata.name}}
+      # Where other readers ask this one if reader.replicas is set.
+      - {name: KUDOS_READER_ADVERTISED_URL, value: "http://$(POD_NAME).{{ . }}:8081"}
       {{- end }}
       {{- with $values.env }}
       {{- toYaml . | nindent 6 }}
