@@ -143,9 +143,7 @@ func (s *system) reader(name string, args ...string) *reader {
 	dir, http := s.t.TempDir(), stack.ReserveForTest(s.t)
 	r := &reader{base: "http://" + http, stateDir: filepath.Join(dir, "state")}
 	r.process = s.process(name, dir, append(s.on("reader", "--set", "reader.http_addr="+http,
-		"--set", "reader.state_dir="+r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m",
-		"--set", "reader.advertised_url="+r.base),
-		args...)...)
+		"--set", "reader.state_dir="+r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"), args...)...)
 	return r
 }
 

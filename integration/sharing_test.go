@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/oracle"
+	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
 
@@ -58,8 +59,13 @@ func TestReadersShareReactions(t *testing.T) {
 	e := s.exactness()
 	var readers []*reader
 	for i := range 4 {
-		readers = append(readers, s.startReader(fmt.Sprintf("reader-%d", i), "--set", "reader.replicas=2",
-			"--set", "reader.session_timeout=10s", "--set", fmt.Sprintf("reader.zone=%c", 'a'+i%2)))
+		address := stack.ReserveForTest(t)
+		r := s.reader(fmt.Sprintf("reader-%d", i), "--set", "reader.http_addr="+address, "--set", "reader.replicas=2",
+			"--set", "reader.advertised_url=http://"+address, "--set", "reader.session_timeout=10s",
+			"--set", fmt.Sprintf("reader.zone=%c", 'a'+i%2))
+		r.base = "http://" + address
+		r.start()
+		readers = append(readers, r)
 	}
 	for _, r := range readers {
 		r.waitReady()
