@@ -271,8 +271,9 @@ func (f *fleet) refusedBy(settings string, install func(version string), before,
 }
 
 // TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its processes
-// are replaced one by one by those of this commit, which then use two transactional ids, and one again, and replaced
-// back. Nothing is lost or counted twice.
+// are replaced one by one by those of this commit, back, and again; those then use two transactional ids, and one again,
+// after which earlier processors take over. (Earlier readers cannot read what two ids have written.) Nothing is lost or
+// counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	parallel(t, tier.Verify)
 	before := buildEarlier(t)
@@ -289,17 +290,11 @@ func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	f := newFleet(t, func(s *system) {
 		now, s.program, s.processorArgs = s.program, program, []string{"--config", settings}
 	})
-	for _, version := range []string{now, before} {
-		if version == before {
-			f.alternate(settings, 2)
-			f.refusedBy(settings, install, before, now)
-			f.alternate(settings, 1)
-			require.NoError(t, os.WriteFile(settings, nil, 0o600)) // earlier versions do not know the setting
-		}
+	f.members = slices.Concat(f.members[2:6], f.members[:2], f.members[6:]) // readers need what processors write
+	for _, version := range []string{now, before, now} {
 		install(version)
-		if version == now { // readers need like-counts, which only this version's processors write
+		if version == now {
 			f.topicsApply()
-			f.members = slices.Concat(f.members[2:6], f.members[:2], f.members[6:])
 		}
 		for _, m := range f.members {
 			f.restart(m)
@@ -307,9 +302,23 @@ func TestRollingUpgradeAndDowngrade(t *testing.T) {
 		}
 		slices.Reverse(f.members)
 	}
+	f.alternate(settings, 2)
+	f.refusedBy(settings, install, before, now)
+	f.alternate(settings, 1)
 	sent := f.load.stop()
 	t.Logf("%d likes, %d per second", len(sent), f.rate)
 	f.requireNothingLost(sent)
+
+	require.NoError(t, os.WriteFile(settings, nil, 0o600)) // earlier versions do not know the setting
+	install(before)
+	for _, m := range f.members {
+		if m.role() == "processor" {
+			m.stop()
+			m.start().waitReady()
+		}
+	}
+	f.produce(closed(nil, sent[len(sent)-1].TimeMs+2*time.Hour.Milliseconds())...)
+	f.drainExact(2 * time.Minute)
 	install(now)
 	f.audit(0, "--deep")
 }
