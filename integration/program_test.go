@@ -139,9 +139,15 @@ type reader struct {
 	base, stateDir string // base: http://host:port
 }
 
+// ownBase in the arguments of a reader stands for its base.
+const ownBase = "http://reader"
+
 func (s *system) reader(name string, args ...string) *reader {
 	dir, http := s.t.TempDir(), stack.ReserveForTest(s.t)
 	r := &reader{base: "http://" + http, stateDir: filepath.Join(dir, "state")}
+	for i, arg := range args {
+		args[i] = strings.ReplaceAll(arg, ownBase, r.base)
+	}
 	r.process = s.process(name, dir, append(s.on("reader", "--set", "reader.http_addr="+http,
 		"--set", "reader.state_dir="+r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"), args...)...)
 	return r

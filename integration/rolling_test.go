@@ -270,10 +270,10 @@ func (f *fleet) refusedBy(settings string, install func(version string), before,
 	f.flowing()
 }
 
-// TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its processes
-// are replaced one by one by those of this commit, back, and again; those then use two transactional ids, and one again,
-// after which earlier processors take over. (Earlier readers cannot read what two ids have written.) Nothing is lost or
-// counted twice.
+// TestRollingUpgradeAndDowngrade: topics, tables and local state come from an earlier version. Under load its
+// processes are replaced one by one by those of this commit, back, and again; those then use two transactional ids,
+// and one again, after which earlier processors take over. (Earlier readers cannot read what two ids have written.)
+// Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
 	parallel(t, tier.Verify)
 	before := buildEarlier(t)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/oracle"
-	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
 
@@ -59,13 +58,9 @@ func TestReadersShareReactions(t *testing.T) {
 	e := s.exactness()
 	var readers []*reader
 	for i := range 4 {
-		address := stack.ReserveForTest(t)
-		r := s.reader(fmt.Sprintf("reader-%d", i), "--set", "reader.http_addr="+address, "--set", "reader.replicas=2",
-			"--set", "reader.advertised_url=http://"+address, "--set", "reader.session_timeout=10s",
-			"--set", fmt.Sprintf("reader.zone=%c", 'a'+i%2))
-		r.base = "http://" + address
-		r.start()
-		readers = append(readers, r)
+		readers = append(readers, s.startReader(fmt.Sprintf("reader-%d", i), "--set", "reader.replicas=2",
+			"--set", "reader.advertised_url="+ownBase, "--set", "reader.session_timeout=10s",
+			"--set", fmt.Sprintf("reader.zone=%c", 'a'+i%2)))
 	}
 	for _, r := range readers {
 		r.waitReady()
