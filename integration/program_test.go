@@ -149,7 +149,8 @@ func (s *system) reader(name string, args ...string) *reader {
 		args[i] = strings.ReplaceAll(arg, ownBase, r.base)
 	}
 	r.process = s.process(name, dir, append(s.on("reader", "--set", "reader.http_addr="+http,
-		"--set", "reader.state_dir="+r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"), args...)...)
+		"--set", "reader.state_dir="+r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"),
+		args...)...)
 	return r
 }
 
