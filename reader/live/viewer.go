@@ -10,8 +10,9 @@ import (
 	"kudos/reader/wire"
 )
 
-// viewer is a user whose own reactions a stream shows beside the counts, which never wait for them: a goroutine of its
-// own asks for them. A reaction changes only together with the counts of its post.
+// viewer is a user whose own reactions a stream shows, too. Counts never wait for them: a goroutine of its own asks for
+// them when counts have changed. With each heartbeat it asks, too: if others react at the same time, a reaction can
+// change although the counts do not.
 type viewer struct {
 	changed chan struct{} // holds one element while counts have been sent since the last question
 
@@ -32,13 +33,14 @@ func (s *stream) view(q *wanted, o Options) (stop func()) {
 	following.Go(func() {
 		v.follow(ctx, func(covered []wire.Position) ([]wire.UserReaction, error) {
 			return o.Reactions(ctx, q.viewer, q.posts, covered)
-		}, func() { signal(s.wake) })
+		}, o.Heartbeat, func() { signal(s.wake) })
 	})
 	return func() { cancel(); following.Wait() }
 }
 
 func (v *viewer) follow(
-	ctx context.Context, ask func(covered []wire.Position) ([]wire.UserReaction, error), wake func(),
+	ctx context.Context, ask func(covered []wire.Position) ([]wire.UserReaction, error), interval time.Duration,
+	wake func(),
 ) {
 	shown := map[uint64]wire.UserReaction{} // by post
 	for ctx.Err() == nil {
@@ -68,6 +70,7 @@ func (v *viewer) follow(
 		if err == nil {
 			select {
 			case <-v.changed:
+			case <-time.After(interval):
 			case <-ctx.Done():
 			}
 		}
