@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/stream/kafka"
 )
@@ -183,7 +183,7 @@ func (s *session) watchTopic(interval time.Duration, startOver func(error)) {
 }
 
 // sameTopic returns an error if the topic was recreated or its partition count changed; nil if Kafka is unavailable.
-func sameTopic(ctx context.Context, cl *kgo.Client, topic string, id kafka.LogID, partitions int32) error {
+func sameTopic(ctx context.Context, cl kmsg.Requestor, topic string, id kafka.LogID, partitions int32) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	topics, err := kafka.LookUpTopics(ctx, cl, topic)

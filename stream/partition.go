@@ -61,6 +61,10 @@ type Batch struct {
 	Next    kafka.Position // the position after the batch
 	// Reached is Next or, in a tick, the position after everything fetched: there may be control records after Next.
 	Reached kafka.Position
+	// Gap: offsets may be missing before or between the records, of records that compaction has removed or of aborted
+	// transactions. End is the last stable offset, as of the last fetch.
+	Gap bool
+	End int64
 }
 
 // States of a partition, as status and metrics show them.
@@ -262,7 +266,7 @@ func (p *Partition) next() (*Batch, error) {
 	}
 	p.mu.inFlight = len(records)
 	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next,
-		Reached: reached}, nil
+		Reached: reached, Gap: len(records) > 0 && p.queue.gapFrom(records[0].Offset), End: p.queue.end()}, nil
 }
 
 func (p *Partition) worked(b *Batch) {

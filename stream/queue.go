@@ -39,6 +39,7 @@ type queue struct {
 		// fetched is the position after the last record that arrived, control records included: their
 		// leader epoch may be later than that of the records before them. lso is the last stable offset.
 		fetched kafka.Position
+		gap     int64 // the offset of the last record that does not follow the one before it
 		lso     int64
 		err     error // of a fetch; later records are dropped
 	}
@@ -62,6 +63,7 @@ func (q *queue) open(at kafka.Position) {
 	q.handed = nil // of a batch that failed
 	q.mu.Lock()
 	q.mu.wanted, q.mu.seek, q.mu.fetched, q.mu.pending, q.mu.err = true, &at, at, nil, nil
+	q.mu.gap = -1
 	q.mu.Unlock()
 	q.loop.wake()
 }
@@ -102,6 +104,9 @@ func (q *queue) enqueue(p *kgo.FetchPartition) {
 // append is called with mu held.
 func (q *queue) append(records []*kgo.Record) {
 	for _, rec := range records {
+		if rec.Offset > q.mu.fetched.Offset {
+			q.mu.gap = rec.Offset
+		}
 		q.mu.fetched = kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
 		if !rec.Attrs.IsControl() {
 			q.mu.pending = append(q.mu.pending, rec)
@@ -155,6 +160,13 @@ func (q *queue) settled() (at kafka.Position, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.fetched, q.mu.wanted && q.mu.seek == nil && len(q.mu.pending) == 0
+}
+
+// gapFrom reports whether a gap may precede one of the records from an offset on.
+func (q *queue) gapFrom(offset int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.gap >= offset
 }
 
 func (q *queue) end() int64 {

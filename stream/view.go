@@ -29,13 +29,15 @@ type View struct {
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
 }
 
-// ViewOptions configures a View. All fields are required.
+// ViewOptions configures a View. All fields but Clients are required.
 type ViewOptions struct {
 	Kafka  kafka.Options
 	Topic  string
 	Stores *store.Set
 	// Copy returns the role's part of a partition, which encodes its records into the store.
 	Copy func(partition int32) Copy
+	// Clients are for the requests of its workers; nil: those of Kafka.
+	Clients kafka.Clients
 }
 
 // Copy is a role's part of one partition of a View. One goroutine calls it.
@@ -55,15 +57,21 @@ type Copy interface {
 
 // NewView returns a view; Run starts it.
 func NewView(opts ViewOptions, log *slog.Logger) *View {
+	if opts.Clients == nil {
+		opts.Clients = opts.Kafka
+	}
 	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
 	follow := ProcessorOptions{Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka,
 		MaxBatch: viewBatch, TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown}
-	v.Follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.changed, log)
+	v.Follower = NewFollower(follow, v.Worker, v.Show, log)
 	return v
 }
 
-// changed makes the partitions of these workers readable; nil: none.
-func (v *View) changed(workers []Worker) {
+// Worker returns the worker of a partition. Run calls it and Show, or a caller does that drives the workers itself.
+func (v *View) Worker(a Assignment) Worker { return newViewPartition(v, a) }
+
+// Show makes the partitions of these workers readable, by partition; nil: none.
+func (v *View) Show(workers []Worker) {
 	if workers == nil {
 		v.partitions.Store(nil)
 		return

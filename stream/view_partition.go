@@ -20,10 +20,14 @@ type viewPartition struct {
 	of    Assignment // with the log and the partition count as of the start
 	store *store.Store
 	copy  Copy
-	cl    *kgo.Client // while it is open
+	cl    kafka.Client // while it is open
 
-	held []*kgo.Record // pending: they wait for the rest of their transaction
-	lost error         // why the store must be rebuilt: its log was truncated
+	held []*kgo.Record // pending: they wait for the rest of their transaction, or for the end
+	// gap: records may be missing before or between those held, because compaction has removed them. Their keys have
+	// later records, below end, so the view is not right before it has all of those.
+	gap  bool
+	end  int64
+	lost error // why the store must be rebuilt: its log was truncated
 
 	// life is the lifecycle lock. Readers hold it while they read. The worker takes it to set ready, and clears ready
 	// before it opens, empties or closes the store.
@@ -51,11 +55,12 @@ func (p *viewPartition) Fence(context.Context) error { return nil }
 
 // Open reads to the last stable offset. A readable partition stays so, unless its store must be reopened or rebuilt.
 func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
-	var err error
-	if p.cl, err = p.view.opts.Kafka.NewClient(p.view.log); err != nil {
+	cl, err := p.view.opts.Clients.Connect(p.view.log)
+	if err != nil {
 		return kafka.Position{}, err
 	}
-	p.held = nil
+	p.cl = cl
+	p.held, p.gap, p.end = nil, false, 0
 	if p.lost != nil {
 		p.store.Distrust(p.lost)
 		p.lost = nil
@@ -73,7 +78,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 			p.behind.Store(max(0, end-next))
 			p.of.Opening(next, end)
 		},
-		Apply: func(f kafka.LogChunk) error { return p.take(f.Records, f.Next) },
+		Apply: func(f kafka.LogChunk) error { return p.take(f.Records, f.Next, f.End, true) },
 	})
 	if err != nil {
 		return kafka.Position{}, err
@@ -89,8 +94,14 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 
 // Process applies the complete transactions of the batch.
 func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
-	if err := p.store.AwaitWritable(); err != nil || len(b.Records) == 0 {
+	if err := p.store.AwaitWritable(); err != nil {
 		return err
+	}
+	if len(b.Records) == 0 {
+		if p.gap && b.Reached.Offset >= p.end { // only control records were left
+			return p.take(nil, b.Reached.Offset, b.End, false)
+		}
+		return nil
 	}
 	// There may be partitions that the view does not follow.
 	if c, ok := p.copy.(PartitionsOf); ok && c.PartitionsOf(b.Records) > p.of.Partitions {
@@ -98,7 +109,7 @@ func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
 			return err
 		}
 	}
-	return p.take(b.Records, b.Next.Offset)
+	return p.take(b.Records, b.Next.Offset, b.End, b.Gap)
 }
 
 // Failed records why. A store that is ahead of its truncated log is rebuilt.
@@ -136,12 +147,18 @@ type PartitionsOf interface {
 	PartitionsOf(records []*kgo.Record) int32
 }
 
-// take applies the complete transactions of the held records and of these, which end before next.
-func (p *viewPartition) take(records []*kgo.Record, next int64) error {
+// take applies the complete transactions of the held records and of these, which end before next. If there was a gap,
+// it applies all up to the end at that time at once.
+func (p *viewPartition) take(records []*kgo.Record, next, end int64, gap bool) error {
+	if gap {
+		p.gap, p.end = true, max(p.end, end)
+	}
 	p.held = append(p.held, records...)
 	whole := len(p.held)
 	if p.ready {
-		whole = p.copy.Whole(p.held)
+		if whole = p.copy.Whole(p.held); p.gap && next < p.end {
+			whole = 0
+		}
 	}
 	giant := len(p.held)-whole > p.view.maxHeld
 	if giant {
@@ -158,6 +175,7 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 		return fmt.Errorf("view of %s/%d: %w", p.of.Topic, p.of.Partition, err)
 	}
 	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // a copy: the old array would keep all of them
+	p.gap = p.gap && next < p.end
 	if giant {
 		return fmt.Errorf("%w: %w", errReopen, errGiant)
 	}

@@ -265,19 +265,45 @@ func (d *slowDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 	return d.FS.Create(name, category)
 }
 
+// readyPartition returns a partition of a view that has read its log, on a file system.
+func readyPartition(t *testing.T, fs vfs.FS) *viewPartition {
+	stores := store.NewSetOn(fs, "state", 1<<20, testkit.Log())
+	t.Cleanup(stores.Close)
+	stores.MemtableBytes = 1 << 20
+	options := ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy { return &testCopy{} }}
+	p := newViewPartition(NewView(options, testkit.Log()), Assignment{Topic: testkit.Table, Partitions: 1})
+	require.NoError(t, p.store.Open())
+	t.Cleanup(func() { require.NoError(t, p.store.Close()) })
+	p.ready = true
+	return p
+}
+
+// Records before and between which others may be missing are applied with all up to the end that the log had then,
+// however much is written meanwhile.
+func TestViewOfACompactedLog(t *testing.T) {
+	p := readyPartition(t, vfs.NewMem())
+	end := func() string { return get(t, p.store, "end") }
+	take := func(offset, end int64, gap bool) {
+		rec := &kgo.Record{Key: []byte("end"), Value: []byte(strconv.FormatInt(offset, 10)), Offset: offset}
+		require.NoError(t, p.take([]*kgo.Record{rec}, offset+1, end, gap))
+	}
+	take(1, 10, false)
+	require.Equal(t, "1", end())
+	take(4, 10, true)
+	take(6, 20, false)
+	require.Equal(t, "1", end(), "what was removed has later records, up to offset 10")
+	take(9, 30, false)
+	require.Equal(t, "9", end(), "the end at that time is reached")
+	take(10, 40, false)
+	require.Equal(t, "10", end())
+}
+
 // While nothing can be written, readers read the previous content.
 func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	disk := &slowDisk{FS: vfs.NewMem(), begin: make(chan struct{})}
 	begin := sync.OnceFunc(func() { close(disk.begin) })
-	stores := store.NewSetOn(disk, "state", 1<<20, testkit.Log())
-	defer stores.Close()
-	stores.MemtableBytes = 1 << 20
-	options := ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy { return &testCopy{} }}
-	p := newViewPartition(NewView(options, testkit.Log()), Assignment{Topic: testkit.Table, Partitions: 1})
-	s := p.store
-	require.NoError(t, s.Open())
-	defer func() { begin(); require.NoError(t, s.Close()) }()
-	p.ready = true
+	p := readyPartition(t, disk)
+	defer begin()
 	read := func() (value string) {
 		require.NoError(t, p.read(func(s *store.Store, _ Copy) error {
 			value = strings.TrimSpace(get(t, s, "a"))
@@ -290,7 +316,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 		value += strings.Repeat(" ", 1<<20) // large enough to be flushed at once
 		go func() {
 			written <- p.take([]*kgo.Record{{Key: []byte("a"), Value: []byte(value), Offset: offset},
-				{Key: []byte("end"), Value: []byte("x"), Offset: offset + 1}}, offset+2)
+				{Key: []byte("end"), Value: []byte("x"), Offset: offset + 1}}, offset+2, offset+2, false)
 		}()
 		for {
 			select {

@@ -11,6 +11,8 @@
 //	reduce.go     shortens a failing script
 //	group.go      consumer groups: members, assignments, zombies
 //	process.go    a process with its local stores, and the work on one partition
+//	reader.go     a reader with its views
+//	reader_ask.go what the reader answers, compared with the oracle's fold up to the answer's position
 //	kafka_*.go    logs, transactions and requests of a Kafka cluster
 //	mysql_*.go    rows, locks, transactions and statements of a MySQL server
 //	events.go     the events that clients write

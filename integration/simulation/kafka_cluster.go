@@ -324,7 +324,7 @@ func (c *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 	default:
 		n := 1000
 		if c.w.chance("kafka: fetch of few batches", 500) {
-			n = c.w.amount(func() int { return 1 + c.w.rng.IntN(3) })
+			n = c.w.amount(func() int { return 1 + c.w.random().IntN(3) })
 		}
 		l.fetch(from, n, req.IsolationLevel == 1, &rp)
 	}

@@ -149,13 +149,14 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 		end = rp.LastStableOffset
 	}
 	aborted := map[*txn]bool{}
-	for at := from; at < end && n > 0; n-- {
+	for at := from; at < end && n > 0; {
 		last := l.batchEnd(at, end)
 		left := slices.ContainsFunc(l.entries[at:last], func(e entry) bool { return !e.removed })
 		if last < l.end() && !left {
 			at = last
 			continue
 		}
+		n--
 		if t := l.entries[at].txn; readCommitted && t != nil && t.decided && !t.commits && !aborted[t] {
 			aborted[t] = true
 			rp.AbortedTransactions = append(rp.AbortedTransactions,

@@ -202,6 +202,7 @@ func recreate(name string) func(*world, int32) parks {
 		}
 		t := w.kafka.topics[name]
 		t.id[15]++
+		w.likesLost = w.likesLost || name == schema.TopicLikes
 		for p := range w.plan.partitions {
 			i := slices.Index(w.kafka.logs, t.parts[p])
 			t.parts[p] = newLog(name, int(p))
@@ -280,6 +281,7 @@ func likesLost(w *world, p int32) parks {
 		return nil
 	}
 	l.elect(progress.NextOffset - 2)
+	w.likesLost = true
 	for range 4 {
 		w.append(p)
 	}

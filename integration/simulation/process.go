@@ -55,17 +55,12 @@ type assignment struct {
 }
 
 type claim struct {
-	session   *session
-	partition int32
-	ctx       context.Context
-	cancel    context.CancelFunc
-	actor     *actor
-	stream    *stream.Partition
-	open      bool           // can be polled
-	at        kafka.Position // the client's position
-	zombie    bool           // has worked after its membership was lost
-	missed    bool           // it may have belonged to others meanwhile
-	state     string         // at the last turn
+	consumer
+	session *session
+	cancel  context.CancelFunc
+	zombie  bool   // has worked after its membership was lost
+	missed  bool   // it may have belonged to others meanwhile
+	state   string // at the last turn
 }
 
 // Thresholds are half a millisecond off the grid of virtual time, so that comparisons of times are never close.
@@ -170,7 +165,7 @@ func (s *session) start(partition int32) {
 		newWorker = p.workers.Count
 	}
 	options := g.w.options()
-	c := &claim{session: s, partition: partition}
+	c := &claim{session: s, consumer: consumer{w: g.w, topic: g.topic, partition: partition}}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	a := stream.Assignment{Topic: g.topic, Partition: partition, Member: c.member}
 	c.stream = stream.NewPartition(a, newWorker, &stream.ProcessorOptions{
@@ -208,22 +203,41 @@ func (s *session) ended() {
 func (c *claim) run() {
 	s := c.session
 	defer func() {
-		c.open = false
 		s.working = remove(s.working, c)
 		s.ended()
 	}()
+	c.work(c.check)
+}
+
+// consumer is a partition that is followed: its poll loop and its worker, for processors and readers.
+type consumer struct {
+	w         *world
+	topic     string
+	partition int32
+	ctx       context.Context
+	actor     *actor
+	stream    *stream.Partition
+	open      bool           // can be polled
+	at        kafka.Position // the client's position
+}
+
+func (c *consumer) name() string { return fmt.Sprintf("%s/%d", c.topic, c.partition) }
+
+// work has the worker take steps until ctx ends, and calls check after each.
+func (c *consumer) work(check func()) {
+	defer func() { c.open = false }()
 	defer c.stream.Close() // with the local state
 	c.stream.Step(c.ctx)   // opens
 	c.open = true
 	for c.ctx.Err() == nil {
 		worked := c.stream.Step(c.ctx)
-		c.check()
-		s.g.w.rest(!worked)
+		check()
+		c.w.rest(!worked)
 	}
 }
 
-// poll is a turn of the poll loop, possibly while the worker is busy. A script may give the number of batches to fetch.
-func (c *claim) poll(batches int) {
+// poll is a turn of the poll loop, possibly while the worker is busy. batches returns how many batches to fetch.
+func (c *consumer) poll(batches func() int) {
 	if !c.open {
 		return
 	}
@@ -234,22 +248,22 @@ func (c *claim) poll(batches int) {
 	if !fetch {
 		return
 	}
-	l := c.session.g.w.kafka.log(c.session.g.topic, c.partition)
+	l := c.w.kafka.log(c.topic, c.partition)
 	rp := kmsg.NewFetchResponseTopicPartition()
 	rp.Partition = c.partition
 	switch end := l.epochEnd(c.at.Epoch); {
 	case end >= 0 && end < c.at.Offset:
 		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{
-			Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
+			Topic: c.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
 		return
 	case c.at.Offset < l.start || c.at.Offset > l.end():
 		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
 	default:
-		l.fetch(c.at.Offset, c.session.g.w.batches(batches), true, &rp)
+		l.fetch(c.at.Offset, batches(), true, &rp)
 	}
 	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: c.at.Offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true,
-		Topic: c.session.g.topic, Partition: c.partition,
+		Topic: c.topic, Partition: c.partition,
 	}, &rp, nil, nil)
 	if next == c.at.Offset && fp.Err == nil {
 		return
@@ -262,7 +276,7 @@ func (c *claim) poll(batches int) {
 }
 
 func (c *claim) check() {
-	w, st := c.session.g.w, c.stream.Status()
+	w, st := c.w, c.stream.Status()
 	c.tell(&st)
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)
@@ -280,7 +294,7 @@ func (c *claim) check() {
 }
 
 func (c *claim) tell(st *stream.PartitionStatus) {
-	w := c.session.g.w
+	w := c.w
 	if !c.zombie && !c.owns() {
 		c.zombie = true
 		w.count("zombie: works on a partition that it no longer owns")
@@ -296,5 +310,3 @@ func (c *claim) tell(st *stream.PartitionStatus) {
 		w.count("partition: " + state)
 	}
 }
-
-func (c *claim) name() string { return fmt.Sprintf("%s/%d", c.session.g.topic, c.partition) }

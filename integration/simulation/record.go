@@ -52,7 +52,8 @@ func (w *world) chance(what string, n int) bool {
 }
 
 func (w *world) chanceOf(d decision, n int) bool {
-	return !w.calm && w.decide(d, func() bool { return n > 0 && w.rng.IntN(1000) < n })
+	return !w.calm && !w.makesReaderWait(d) &&
+		w.decide(d, func() bool { return n > 0 && w.random().IntN(1000) < n })
 }
 
 // happens is chance, and counts when it is true.
@@ -121,9 +122,11 @@ func (w *world) perform(l line) {
 		w.pollOne(l.who, int(l.n))
 	case verbWork:
 		w.work()
+	case verbAsk:
+		w.reader.ask()
 	case verbSettle, verbDamage:
 	default:
-		f := &faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == l.verb })]
+		f := faultNamed(l.verb)
 		w.note("# %s", f.name)
 		if f.do(w, l) {
 			w.tally[f.name]++
@@ -141,8 +144,8 @@ func (w *world) play(lines []line) (rest []line) {
 			if w.failure != nil {
 				return nil
 			}
-			switch l.verb {
-			case verbEvent, verbNext, verbAssign:
+			switch {
+			case l.verb == verbEvent, l.verb == verbNext, l.verb == verbAssign, l.ofReader():
 			default:
 				w.settle()
 			}
@@ -163,7 +166,10 @@ func (w *world) runOne(ref string) {
 
 func (w *world) pollOne(ref string, batches int) {
 	if c := find(w.claims(), func(c *claim) bool { return c.actor.ref == ref && !c.session.proc.paused }); c != nil {
-		c.poll(batches)
+		c.poll(func() int { return w.batches(batches) })
+	}
+	if c := find(w.reader.consumers(), func(c *consumer) bool { return c.actor.ref == ref }); c != nil {
+		c.poll(func() int { return w.reader.batches(batches) })
 	}
 }
 
@@ -172,9 +178,10 @@ func (w *world) work() {
 	for range 500 {
 		w.settle()
 		if w.failure != nil || !w.turn() {
-			return
+			break
 		}
 	}
+	w.read()
 }
 
 // batches returns how many batches a poll fetches: as drawn, as scripted, or 1 to 6 in rotation.

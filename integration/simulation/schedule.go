@@ -41,8 +41,12 @@ func Run(seed uint64, trace func(format string, args ...any)) (Tally, *Script, e
 	w := newWorld(trace)
 	w.rng = rand.New(rand.NewPCG(seed, 0x6b75646f73))
 	w.makePlan()
+	w.planReader(seed)
 	w.script = Script{Partitions: w.plan.partitions, Processes: w.plan.processes, MaxBatch: w.plan.maxBatch}
 	w.run(func() {
+		if w.reading > 0 {
+			w.perform(line{verb: readerFaults[0].name})
+		}
 		for _, l := range w.drawEvents(1 + w.rng.IntN(8)) {
 			w.perform(l)
 		}
@@ -164,6 +168,10 @@ func (w *world) storm() {
 		for _, l := range lines {
 			w.perform(l)
 		}
+		for _, l := range w.drawReader() {
+			clear(w.passed)
+			w.perform(l)
+		}
 	}
 }
 
@@ -251,6 +259,7 @@ func (w *world) drain() {
 		if w.round() {
 			continue
 		}
+		w.read()
 		switch why := w.undone(); {
 		case why == "":
 			if quiet++; quiet > 6 {
@@ -280,11 +289,11 @@ func (w *world) round() (busy bool) {
 func (w *world) turn() (busy bool) {
 	for _, c := range w.claims() {
 		if !c.session.proc.paused {
-			c.poll(0)
+			c.poll(func() int { return w.batches(0) })
 		}
 	}
 	for _, a := range slices.Clone(w.actors) {
-		if !a.done && !a.proc.paused {
+		if !a.done && !a.proc.paused && !a.reads {
 			w.let(a)
 			busy = busy || !a.idle
 		}
@@ -318,7 +327,7 @@ func (w *world) undone() string {
 			return why
 		}
 	}
-	return ""
+	return w.unread()
 }
 
 func (w *world) undonePartition(p int32) string {
@@ -340,6 +349,7 @@ func (w *world) undonePartition(p int32) string {
 
 func (w *world) tearDown() {
 	w.calm = true
+	w.reader.halt()
 	for len(w.processes) > 0 {
 		p := w.processes[0]
 		w.note("%s ends", p.name)

@@ -20,6 +20,7 @@ import (
 //	settle       groups start and finish rebalances; all steps and faults do this first too
 //	next W "d"   the next time that W faces decision d, it is yes; "after n": n times later
 //	assign G "…" the owners of the partitions, in order, in a group's next rebalance
+//	ask          the reader is asked, and its answers are compared
 //	damage P "d" unrepairable damage, after the drain; then events, if any
 //	…            any of the faults, by name
 //
@@ -50,13 +51,14 @@ const (
 	verbNext   = "next"
 	verbAssign = "assign"
 	verbDamage = "damage"
+	verbAsk    = "ask"
 )
 
 const head = "kudos simulation script 1: partitions %d, processes %d, batch %d"
 
 func verbs() []string {
-	list := []string{verbEvent, verbRun, verbPoll, verbWork, verbSettle, verbNext, verbAssign, verbDamage}
-	for _, f := range faults[1:] {
+	list := []string{verbEvent, verbRun, verbPoll, verbWork, verbSettle, verbNext, verbAssign, verbDamage, verbAsk}
+	for _, f := range slices.Concat(faults[1:], readerFaults) {
 		list = append(list, f.name)
 	}
 	return list

@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, tally[untaken], "%s has decisions (next …) that never come up", file)
 			for i := range s.lines {
-				if f := s.lines[i].verb; slices.ContainsFunc(faults, func(x fault) bool { return x.name == f }) {
+				if f := s.lines[i].verb; faultNamed(f) != nil {
 					require.NotZero(t, tally[f], "%s line %d never happens: %s", file, i+1, &s.lines[i])
 				}
 			}

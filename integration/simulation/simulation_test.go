@@ -147,8 +147,9 @@ func (r *runner) everythingHappened(t *testing.T) {
 		"partition: parked", "partition: parked until repaired", "partition: fenced",
 		"mysql: COMMIT lost", "mysql: COMMIT late", "mysql: COMMIT rejected", "mysql: response to COMMIT lost",
 		"mysql: commits lost by failover", "mysql: waits for a row lock", "forwarded", "dead letter",
+		"reader: answers compared", "reader: not ready", "reader: request fails", "reader: disk lost",
 	}
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, readerFaults) {
 		want = append(want, f.name)
 	}
 	for _, d := range damages {

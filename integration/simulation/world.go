@@ -20,6 +20,7 @@ type world struct {
 	mysql     *database
 	processes []*process
 	groups    []*group
+	reader    *reader
 
 	actors  []*actor
 	current *actor        // running actor; nil: the scheduler
@@ -32,6 +33,7 @@ type world struct {
 	excused map[string]bool // partitions that may park, see parks.go
 	tally   Tally
 	recorder
+	readerPlan
 }
 
 // actor is a goroutine that runs only when the scheduler lets it.
@@ -42,6 +44,7 @@ type actor struct {
 	resume chan struct{}
 	idle   bool // had nothing to do in its last turn
 	done   bool
+	reads  bool // of the reader
 }
 
 func (w *world) note(format string, args ...any) {
@@ -138,7 +141,7 @@ func (w *world) runnable() (fit *actor) {
 	for _, a := range w.actors {
 		n := 8
 		switch {
-		case a.proc.paused:
+		case a.proc.paused, a.reads:
 			continue
 		case a.idle:
 			n = 1
@@ -157,4 +160,6 @@ func (w *world) advance(d time.Duration) {
 	synctest.Wait()
 }
 
-func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }
+func pick[T any](w *world, list ...T) T { return pickFrom(w.rng, list...) }
+
+func pickFrom[T any](dice *rand.Rand, list ...T) T { return list[dice.IntN(len(list))] }

@@ -46,8 +46,14 @@ func (l *Lane) collectors(role string) []prometheus.Collector {
 	return []prometheus.Collector{store.NewCollector(role, l.stores), stream.NewRoleCollector(role, l.view.Status)}
 }
 
+// View returns the lane's view, for a caller that drives its partitions itself: without Run, and with Close at the end.
+func (l *Lane) View() *stream.View { return l.view }
+
+// Close releases what the partitions share.
+func (l *Lane) Close() { l.stores.Close() }
+
 func (l *Lane) run(ctx context.Context, cl *kgo.Client) error {
-	defer l.stores.Close()
+	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.view.Run(ctx) })
 	g.Go(func() error { return l.lag.run(ctx, cl) })

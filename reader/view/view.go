@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
@@ -26,6 +28,9 @@ type Options struct {
 	Share      Share  // of the reactions
 
 	History time.Duration // how much of the posts' history to keep; 0: none
+
+	Clients kafka.Clients // of the views' workers; nil: those of Kafka's options
+	FS      vfs.FS        // has StateDir; nil: this machine's
 }
 
 // Share is this reader's part in sharing out the reactions among readers.
@@ -41,9 +46,14 @@ const memtableBytes = 8 << 20 // small: a reader has all partitions, and hot pos
 func (o Options) newView(
 	topic, dir string, cacheBytes int64, kafka kafka.Options, copy func(partition int32) stream.Copy, log *slog.Logger,
 ) (*store.Set, *stream.View) {
-	stores := store.NewSet(filepath.Join(o.StateDir, dir), cacheBytes, log)
+	fs := o.FS
+	if fs == nil {
+		fs = vfs.Default
+	}
+	stores := store.NewSetOn(fs, filepath.Join(o.StateDir, dir), cacheBytes, log)
 	stores.FitMemtables(memtableBytes, cacheBytes)
-	return stores, stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: topic, Stores: stores, Copy: copy}, log)
+	view := stream.ViewOptions{Kafka: kafka, Topic: topic, Stores: stores, Copy: copy, Clients: o.Clients}
+	return stores, stream.NewView(view, log)
 }
 
 // NotReadyError says that a partition cannot be read now.
