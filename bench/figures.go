@@ -191,7 +191,7 @@ var LatencyFigures = slices.Concat(
 	quantileFigures("MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }),
 	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // may be nil
 	quantileFigures("the live stream", func(l *LatencyLevel) *Quantiles { return l.Live }),
-	quantileFigures("MySQL beside the reader", func(l *LatencyLevel) *Quantiles { return l.Beside }),
+	quantileFigures("MySQL with the reader", func(l *LatencyLevel) *Quantiles { return l.MySQLWithReader }),
 	[]Figure[*LatencyLevel]{cpuShare("processor", ContenderProcess), cpuShare("sender", SenderProcess)},
 )
 

@@ -63,11 +63,11 @@ type LatencyLevel struct {
 	Seconds float64          `json:"seconds,omitempty"`
 	Used    map[string]Usage `json:"used,omitempty"`
 	// Measured in a second run at the same rate, with a reader running too: Reader is the time until its API returned
-	// the count, Live until its live stream did, and Beside until MySQL did.
-	Reader *Quantiles `json:"reader,omitempty"`
-	Live   *Quantiles `json:"live,omitempty"`
-	Beside *Quantiles `json:"mysql_beside_reader,omitempty"`
-	RiseMs float64    `json:"rise_ms,omitempty"` // how much the latency in MySQL has grown
+	// the count, Live until its live stream did, and MySQLWithReader until MySQL did.
+	Reader          *Quantiles `json:"reader,omitempty"`
+	Live            *Quantiles `json:"live,omitempty"`
+	MySQLWithReader *Quantiles `json:"mysql_with_reader,omitempty"`
+	RiseMs          float64    `json:"rise_ms,omitempty"` // how much the latency in MySQL has grown
 
 	planned float64 // events per second
 }
@@ -188,11 +188,12 @@ func (m *latencyRun) inReader(ctx context.Context, k *Kudos, levels []LatencyLev
 	for i := range levels {
 		api := &place{name: "the reader", watch: every(lookForProbes, askReader(addr))}
 		live := &place{name: "the live stream", watch: watchStream(addr)}
-		beside, again := m.mysql(), levels[i] // its own figures are those of the first pass
-		if err := m.measure(ctx, &again, api, live, beside); err != nil {
+		inMySQL, again := m.mysql(), levels[i] // its own figures are those of the first pass
+		if err := m.measure(ctx, &again, api, live, inMySQL); err != nil {
 			return err
 		}
-		levels[i].Reader, levels[i].Live, levels[i].Beside = &api.Quantiles, &live.Quantiles, &beside.Quantiles
+		l := &levels[i]
+		l.Reader, l.Live, l.MySQLWithReader = &api.Quantiles, &live.Quantiles, &inMySQL.Quantiles
 	}
 	return nil
 }

@@ -144,10 +144,10 @@ func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	return strings.Join(append(parts, "written "+age(now.Sub(r.At))), "   ")
 }
 
-// clock formats a minute, without the day if it is the day of beside.
-func clock(m, beside schema.Minute) string {
+// clock formats a minute, without the day if that is the day of other.
+func clock(m, other schema.Minute) string {
 	const day, minute = "2006-01-02", "15:04"
-	if beside != schema.NoMinute && m.Time().Format(day) == beside.Time().Format(day) {
+	if other != schema.NoMinute && m.Time().Format(day) == other.Time().Format(day) {
 		return m.Time().Format(minute)
 	}
 	return m.Time().Format(day + " " + minute)

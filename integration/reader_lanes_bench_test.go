@@ -16,7 +16,7 @@ import (
 // BenchmarkLanes measures a reader on a real Kafka with 4 partitions: its own CPU time for a million pairs of users and
 // posts, and the bytes of a pair on its disk. First it reads 10,000,000 pairs (KUDOS_TEST_EVENTS) of 1,000,000 posts
 // (KUDOS_TEST_POSTS), all there when it starts, then new ones at 100,000 per second (KUDOS_TEST_RATE) for 30 seconds,
-// while a processor runs beside it. ready-s is how long it takes to be ready; counts- are those of a reader that keeps
+// while a processor runs too. ready-s is how long it takes to be ready; counts- are those of a reader that keeps
 // counts only. Run it with -benchtime 1x.
 func BenchmarkLanes(b *testing.B) {
 	pairs, rate := fromEnv(b, "KUDOS_TEST_EVENTS", 10_000_000), fromEnv(b, "KUDOS_TEST_RATE", 100_000)
@@ -71,7 +71,7 @@ func (r *reader) cpu() float64 { return r.sums()["process_cpu_seconds_total"] }
 func (r *reader) waitIdle() {
 	waitFor(r.t, 5*time.Minute, "the reader to be idle", func() bool {
 		before := r.cpu()
-		time.Sleep(time.Second)
+		pause(r.t, time.Second)
 		return r.cpu()-before < 0.1
 	})
 }

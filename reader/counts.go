@@ -63,7 +63,7 @@ func (a *api) manyLikes(q *request, covered []wire.Position, user uint64) (asOf 
 		return nil, err
 	}
 	if user == 0 {
-		q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf)
+		q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf, nil, nil)
 		return asOf, nil
 	}
 	list, reactionsAsOf, err := a.reactionsOf(q, user, q.posts, covered)
@@ -74,7 +74,7 @@ func (a *api) manyLikes(q *request, covered []wire.Position, user uint64) (asOf 
 	for i, r := range list {
 		reactions[i] = r.is.Reaction
 	}
-	q.body = wire.AppendViewedLikes(q.body[:0], q.posts, counts, reactions, asOf, reactionsAsOf)
+	q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf, reactions, reactionsAsOf)
 	return asOf, nil
 }
 

@@ -20,9 +20,9 @@ import (
 	"kudos/httpserver/problem"
 	"kudos/httpserver/tlsfiles"
 	"kudos/reader/query"
-	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 // peers asks the readers that keep a partition, one after another until one answers.
@@ -180,7 +180,7 @@ func (a *api) answerPeer(q *request) (reply, error) {
 		return reply{}, err
 	}
 	answer, err := a.answer(q, int32(partition), &of)
-	if isNotMine(err) {
+	if stream.IsNotKept(err) {
 		_, generation := a.reactions.Holders(int32(partition))
 		return reply{}, refuse(problem.New(http.StatusMisdirectedRequest, notMine,
 			"This reader does not keep the partition",
@@ -194,8 +194,3 @@ func (a *api) answerPeer(q *request) (reply, error) {
 }
 
 const notMine = "not-mine" // the slug of the answer of a reader that does not keep a partition
-
-func isNotMine(err error) bool {
-	notReady, ok := errors.AsType[*view.NotReadyError](err)
-	return ok && notReady.NotKept
-}

@@ -16,6 +16,7 @@ import (
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 // This file answers questions about reactions. Each partition that is concerned is asked by itself: here, if this
@@ -316,7 +317,7 @@ func (a *api) keeps(partition int32) bool {
 
 // answer answers a question to a partition that this reader keeps.
 func (a *api) answer(q *request, partition int32, of *question) (*partAnswer, error) {
-	if _, err := a.reactions.AsOf(partition); err != nil && (of.Covered == 0 || isNotMine(err)) {
+	if _, err := a.reactions.AsOf(partition); err != nil && (of.Covered == 0 || stream.IsNotKept(err)) {
 		return nil, err
 	}
 	if err := a.awaitLayout(q, partition, of.Layout); err != nil {

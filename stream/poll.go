@@ -127,12 +127,7 @@ func (l *poller) wake() {
 	l.capacityFreed()
 }
 
-func (l *poller) capacityFreed() {
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
-}
+func (l *poller) capacityFreed() { wakeUp(l.freed) }
 
 // deliver passes a poll to the partitions, errors first: the client appends the notice of a loss to later records.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {

@@ -95,10 +95,7 @@ func (q *queue) enqueue(p *kgo.FetchPartition) {
 		q.mu.lso = max(q.mu.lso, p.LastStableOffset)
 		q.append(p.Records)
 	}
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
+	wakeUp(q.changed)
 }
 
 // append is called with mu held.

@@ -150,6 +150,12 @@ const (
 	viewShutdown = 5 * time.Second
 )
 
+// IsNotKept reports whether an error says that a view is not one of a partition.
+func IsNotKept(err error) bool {
+	notReady, ok := errors.AsType[*ViewNotReadyError](err)
+	return ok && notReady.NotKept
+}
+
 // Partitions returns the partition count, or a ViewNotReadyError.
 func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
@@ -187,11 +193,9 @@ func (v *View) Ready() error {
 	}
 	var errs []error
 	for p := range n {
-		err := v.Read(p, nil, nil)
-		if notReady, ok := errors.AsType[*ViewNotReadyError](err); ok && notReady.NotKept {
-			continue
+		if err := v.Read(p, nil, nil); !IsNotKept(err) {
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -216,12 +216,24 @@ func (p *viewPartition) read(pin func(*store.Store, Copy) error, use func() erro
 	p.life.RLock()
 	defer p.life.RUnlock()
 	if !p.ready {
-		e := &ViewNotReadyError{Topic: p.of.Topic, Partition: p.of.Partition, Behind: p.behind.Load()}
-		if p.reason != nil {
-			e.Reason, e.Action = p.reason.Error(), actionOf(p.reason)
-		}
-		return e
+		return p.notReady(p.reason)
 	}
+	err := p.use(pin, use)
+	if errors.Is(err, store.ErrCorrupted) { // the worker builds it again
+		return p.notReady(err)
+	}
+	return err
+}
+
+func (p *viewPartition) notReady(why error) error {
+	e := &ViewNotReadyError{Topic: p.of.Topic, Partition: p.of.Partition, Behind: p.behind.Load()}
+	if why != nil {
+		e.Reason, e.Action = why.Error(), actionOf(why)
+	}
+	return e
+}
+
+func (p *viewPartition) use(pin func(*store.Store, Copy) error, use func() error) error {
 	if pin != nil {
 		p.snap.RLock()
 		err := pin(p.store, p.copy)

@@ -83,7 +83,11 @@ func TestViewOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	_, v := viewOfOne(t)
 	before := v.copyOf(0).now().opened
-	require.NoError(t, v.pinned(func(s *store.Store) { s.Distrust(errors.New("for a test")) }))
+	err := v.Read(0, func(s *store.Store, _ Copy) error {
+		s.Distrust(errors.New("for a test"))
+		return fmt.Errorf("reading: %w", store.ErrCorrupted)
+	}, nil)
+	require.ErrorAs(t, err, new(*ViewNotReadyError), "it will be read again")
 	testkit.WaitFor(t, "the store to be reopened", func() bool { return v.copyOf(0).now().opened > before })
 	v.waitValue("a", "1")
 }

@@ -146,7 +146,7 @@ type countsCopy struct {
 		totals  Totals
 		changes []Change
 		spans   []trace.Span // of its traced likes
-		anew    bool         // anything may have changed
+		unknown bool         // anything may have changed
 	}
 }
 
@@ -184,7 +184,7 @@ func (c *countsCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record
 			return fmt.Errorf("record at offset %d: %w", rec.Offset, err)
 		}
 	}
-	c.next.anew = c.relaid() || c.staged.known && !c.state.known
+	c.next.unknown = c.relaid() || c.staged.known && !c.state.known
 	return c.applyCounts(s, w, counts)
 }
 
@@ -233,7 +233,7 @@ func (c *countsCopy) Published(restarted bool) {
 	}
 	asOf := c.state.asOf(c.partition)
 	switch {
-	case restarted || c.next.anew:
+	case restarted || c.next.unknown:
 		c.counts.watch(asOf, nil)
 	case len(c.next.changes) > 0:
 		c.counts.watch(asOf, c.next.changes)

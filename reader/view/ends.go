@@ -13,6 +13,7 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
 	"kudos/stream/kafka"
 )
 
@@ -197,7 +198,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	for p := range n {
 		asOf, err := l.asOf(p)
 		switch {
-		case isElsewhere(err):
+		case stream.IsNotKept(err):
 			continue
 		case err != nil:
 			return nil, err

@@ -68,17 +68,11 @@ func (l *Lane) Ready() error {
 	}
 	var errs []error
 	for p := range n {
-		if _, err := l.AsOf(p); !isElsewhere(err) {
+		if _, err := l.AsOf(p); !stream.IsNotKept(err) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// isElsewhere reports whether an error says that other readers keep a partition, and this one does not.
-func isElsewhere(err error) bool {
-	notReady, ok := errors.AsType[*NotReadyError](err)
-	return ok && notReady.NotKept
 }
 
 // Partitions returns the number of partitions.

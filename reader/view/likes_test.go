@@ -264,15 +264,15 @@ func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 func TestIncompleteCounts(t *testing.T) {
 	f := newFold(t, 13, 30)
 	l := newCopy(f.kafka, t.TempDir())
-	anew := make(chan wire.Position, 100)
+	unknown := make(chan wire.Position, 100)
 	l.Counts.Watch(func(asOf wire.Position, changes []Change) {
 		if changes == nil && asOf.Partition == 1 {
-			anew <- asOf
+			unknown <- asOf
 		}
 	})
 	start(t, l.Run)
 	f.caughtUp(l)
-	require.Equal(t, f.end(1), <-anew)
+	require.Equal(t, f.end(1), <-unknown)
 
 	f.cluster.Produce(&kgo.Record{Topic: schema.TopicCounts, Partition: 1, Key: []byte(schema.StateProgressKey)})
 	require.Eventually(t, func() bool { _, err := l.Counts.AsOf(1); return err != nil }, patience, 5*time.Millisecond)
@@ -283,7 +283,7 @@ func TestIncompleteCounts(t *testing.T) {
 	require.NoError(t, err)
 	f.transaction(1, 20)
 	f.requireAll(l)
-	require.Equal(t, f.end(1), <-anew, "anything may have changed meanwhile")
+	require.Equal(t, f.end(1), <-unknown, "anything may have changed meanwhile")
 }
 
 // A record that cannot be decoded stops its partition, and no other. The partition is then not read, which would return

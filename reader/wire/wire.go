@@ -174,23 +174,10 @@ func (p *PostLikes) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// AppendManyLikes appends the counts of posts, in their order: {"posts":[…],"as_of":[…]}.
-func AppendManyLikes(b []byte, posts []uint64, counts []schema.Counts, asOf []Position) []byte {
-	b = append(b, `{"posts":[`...)
-	for i, post := range posts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendCounts(b, post, counts[i])
-		b = append(b, '}')
-	}
-	b = append(b, `],"as_of":`...)
-	return append(appendPositions(b, asOf), '}')
-}
-
-// AppendViewedLikes is AppendManyLikes with a viewer's reactions, which have a position of their own.
-func AppendViewedLikes(b []byte, posts []uint64, counts []schema.Counts, reactions []schema.Reaction,
-	asOf, reactionsAsOf []Position,
+// AppendManyLikes appends the counts of posts, in their order, {"posts":[…],"as_of":[…]}, and a viewer's reactions,
+// which have a position of their own, unless nil.
+func AppendManyLikes(b []byte, posts []uint64, counts []schema.Counts, asOf []Position, viewers []schema.Reaction,
+	viewersAsOf []Position,
 ) []byte {
 	b = append(b, `{"posts":[`...)
 	for i, post := range posts {
@@ -198,11 +185,16 @@ func AppendViewedLikes(b []byte, posts []uint64, counts []schema.Counts, reactio
 			b = append(b, ',')
 		}
 		b = appendCounts(b, post, counts[i])
-		b = append(append(append(b, `,"reaction":"`...), ReactionName(reactions[i])...), `"}`...)
+		if viewers != nil {
+			b = append(append(append(b, `,"reaction":"`...), ReactionName(viewers[i])...), '"')
+		}
+		b = append(b, '}')
 	}
-	b = append(b, `],"as_of":`...)
-	b = append(appendPositions(b, asOf), `,"reactions_as_of":`...)
-	return append(appendPositions(b, reactionsAsOf), '}')
+	b = appendPositions(append(b, `],"as_of":`...), asOf)
+	if viewers != nil {
+		b = appendPositions(append(b, `,"reactions_as_of":`...), viewersAsOf)
+	}
+	return append(b, '}')
 }
 
 func appendPositions(b []byte, positions []Position) []byte {

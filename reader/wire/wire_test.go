@@ -38,7 +38,7 @@ func TestEncodersAreAsEncodingJSON(t *testing.T) {
 	for i := range 4 {
 		want, err := json.Marshal(many)
 		require.NoError(t, err)
-		require.Equal(t, string(want), string(AppendManyLikes(nil, posts, counts, many.AsOf)))
+		require.Equal(t, string(want), string(AppendManyLikes(nil, posts, counts, many.AsOf, nil, nil)))
 		c := schema.Counts{Likes: int64(i), Dislikes: -int64(i)}
 		posts, counts = append(posts, math.MaxUint64-uint64(i)), append(counts, c)
 		many.Posts = append(many.Posts, postCounts{math.MaxUint64 - uint64(i), c.Likes, c.Dislikes})

@@ -40,10 +40,10 @@ const (
 	corruptMark = "CORRUPTED"
 )
 
-var (
-	errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
-	errNotOpen   = errors.New("local state is not open")
-)
+// ErrCorrupted is the cause of errors of a store whose files are damaged.
+var ErrCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+
+var errNotOpen = errors.New("local state is not open")
 
 // Open opens the store, whatever log it copies. If its files are unusable, it starts empty: the log has everything.
 func (s *Store) Open() error {
@@ -67,7 +67,7 @@ func (s *Store) Open() error {
 func (s *Store) unusableWhy() error {
 	switch {
 	case s.corrupt.Load():
-		return errCorrupted
+		return ErrCorrupted
 	case s.db == nil:
 		return errNotOpen
 	}
@@ -109,7 +109,7 @@ func unusable(err error) bool {
 
 func (s *Store) load() error {
 	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, corruptMark)); err == nil {
-		return errCorrupted
+		return ErrCorrupted
 	}
 	s.corrupt.Store(false)
 	s.background, s.pace = newBackground(), &pace{FS: s.fs}
