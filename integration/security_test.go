@@ -159,7 +159,8 @@ func (s *secured) startAll() {
 	s.start("processor", "--set", "processor.session_timeout=2s", "--set", "processor.park_interval=1s")
 	s.start("ranker", "--set", "ranker.session_timeout=2s", "--set", "ranker.idle_after=1s",
 		"--set", "ranker.allowed_lateness=0s", "--set", "ranker.emit_interval=50ms")
-	s.start("reader", "--set", "reader.http_addr="+reads)
+	s.start("reader", "--set", "reader.http_addr="+reads, "--set", "reader.history=24h",
+		"--set", "reader.replicas=1", "--set", "reader.advertised_url=http://"+reads)
 	s.start("archive", "--set", "archive.dir="+s.t.TempDir(), "--set", "archive.rotate_interval=50ms")
 	s.reads = &reader{process: s.roles["reader"], base: "http://" + reads}
 }
