@@ -12,9 +12,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,22 +30,27 @@ import (
 // BenchmarkReads measures reads of counts from a view of a million posts (KUDOS_TEST_POSTS): single ones and pages of
 // 50, of random posts, by 32 concurrent clients in a closed loop; and the same reads from MariaDB (primary key, IN) and
 // from Redis (MGET), with all servers and clients on this machine. They take turns, five seconds each, three times;
-// figures are medians, ratios are within a round. Redis is left out if not installed. Run it with -benchtime 1x.
+// figures are medians, ratios are within a round. KUDOS_TEST_OLDER is the program of an earlier build, whose reader is
+// then a target, too. Redis is left out if not installed. Run it with -benchtime 1x.
 func BenchmarkReads(b *testing.B) {
 	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
 	for range b.N {
 		b.StopTimer()
 		s := newRealSystem(b)
-		s.likeEach(posts)
-		p := s.processor("processor").start()
-		waitFor(b, 5*time.Minute, "the likes to be counted", func() bool { return s.left() == "" })
-		p.stop()
+		s.countEach(posts)
 		begin := time.Now()
 		r := s.startReader("reader", "--set", "reader.reactions=false")
 		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
 		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
 		b.ReportMetric(r.sum("process_resident_memory_bytes", nil)/(1<<20), "rss-MiB")
-		targets := []target{{"reader", dialReader(r.base)}, {"mariadb", s.dialMariaDB()}}
+		targets := []target{{"reader", dialReader(r.base, getCounts)}, {"mariadb", s.dialMariaDB()}}
+		if program := os.Getenv("KUDOS_TEST_OLDER"); program != "" {
+			older := *s
+			older.program = program
+			r := older.startReader("older", "--set", "reader.reactions=false")
+			waitFor(b, 5*time.Minute, "the older reader to be ready", r.ready)
+			targets = append(targets, target{"older", dialReader(r.base, getCounts)})
+		}
 		if stack.Missing(b.Context(), stack.NeedRedis) == nil {
 			targets = append(targets, target{"redis", startRedis(b, posts)})
 		}
@@ -54,12 +61,66 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-func (s *system) likeEach(posts int) {
+// countEach gives each post a like, and returns once they are counted. Earlier readers know one transactional id only.
+func (s *system) countEach(posts int) {
 	s.pour(func(send func(schema.Event)) {
 		for post := range uint64(posts) {
-			send(likeNow(post+1, 1+post%1000))
+			send(likeNow(post+1, 1+post%viewers))
 		}
 	})
+	p := s.processor("processor", "--set", "processor.transactional_ids=1").start()
+	waitFor(s.t, 5*time.Minute, "the likes to be counted", func() bool { return s.left() == "" })
+	p.stop()
+}
+
+const viewers = 1000
+
+// BenchmarkViewerReads measures a viewer's page in one request, of a view as in BenchmarkReads: 50 random posts and the
+// reactions of a random user, 1,000 requests a second (KUDOS_TEST_RATE) for 30 seconds, whatever the answers take.
+// Latency is from the time when a request is due. Run it with -benchtime 1x.
+func BenchmarkViewerReads(b *testing.B) {
+	posts, rate := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000), fromEnv(b, "KUDOS_TEST_RATE", 1000)
+	const page, clients, seconds = 50, 128, 30
+	for range b.N {
+		b.StopTimer()
+		s := newRealSystem(b)
+		s.countEach(posts)
+		r := s.startReader("reader")
+		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
+		b.StartTimer()
+		for name, request := range map[string]func([]uint64) string{"counts": getViewed, "reactions": postReactions} {
+			took, next := make([]time.Duration, seconds*rate), atomic.Int64{}
+			begin := time.Now().Add(time.Second)
+			var all errgroup.Group
+			for range clients {
+				all.Go(func() error {
+					read, closeIt, err := dialReader(r.base, request)(b.Context())
+					if err != nil {
+						return err
+					}
+					defer closeIt()
+					asked := make([]uint64, page)
+					for n := next.Add(1); n <= int64(len(took)); n = next.Add(1) {
+						for i := range asked {
+							asked[i] = rand.Uint64N(uint64(posts)) + 1
+						}
+						due := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
+						time.Sleep(time.Until(due))
+						if sum, err := read(asked); err != nil || sum != page {
+							return fmt.Errorf("%d of %d posts: %w", sum, page, err)
+						}
+						took[n-1] = time.Since(due)
+					}
+					return nil
+				})
+			}
+			require.NoError(b, all.Wait())
+			slices.Sort(took)
+			for _, p := range []int{50, 99} {
+				b.ReportMetric(float64(took[len(took)*p/100])/1e6, fmt.Sprintf("%s-p%d-ms", name, p))
+			}
+		}
+	}
 }
 
 type target struct {
@@ -142,8 +203,25 @@ func measureReads(b *testing.B, t target, posts, page int) readFigures {
 	return readFigures{float64(len(all)) / readFor.Seconds(), at(50), at(99)}
 }
 
+func getCounts(posts []uint64) string {
+	if len(posts) == 1 {
+		return fmt.Sprintf("GET /v1/posts/%d/likes HTTP/1.1\r\n\r\n", posts[0])
+	}
+	return "GET /v1/likes?post_ids=" + joined(posts) + " HTTP/1.1\r\n\r\n"
+}
+
+func getViewed(posts []uint64) string {
+	return fmt.Sprintf("GET /v1/likes?post_ids=%s&viewer=%d HTTP/1.1\r\n\r\n", joined(posts), 1+rand.IntN(viewers))
+}
+
+func postReactions(posts []uint64) string {
+	body := fmt.Sprintf(`{"user_id":"%d","post_ids":[%s]}`, 1+rand.IntN(viewers), joined(posts))
+	return fmt.Sprintf("POST /v1/reactions:get HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
+}
+
 // dialReader reads over HTTP/1.1 on its own connection, like a service with a connection pool.
-func dialReader(base string) dialer {
+func dialReader(base string, request func(posts []uint64) string) dialer {
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
 		u, err := url.Parse(base)
 		if err != nil {
@@ -153,13 +231,10 @@ func dialReader(base string) dialer {
 		if err != nil {
 			return nil, nil, err
 		}
-		in := bufio.NewReader(conn)
+		in, host := bufio.NewReader(conn), " HTTP/1.1\r\nHost: "+u.Host+"\r\n"
 		return func(posts []uint64) (int64, error) {
-			path := fmt.Sprintf("/v1/posts/%d/likes", posts[0])
-			if len(posts) > 1 {
-				path = "/v1/likes?post_ids=" + joined(posts)
-			}
-			if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, u.Host); err != nil {
+			text := strings.Replace(request(posts), " HTTP/1.1\r\n", host, 1)
+			if _, err := io.WriteString(conn, text); err != nil {
 				return 0, err
 			}
 			resp, err := http.ReadResponse(in, nil)
@@ -175,13 +250,16 @@ func dialReader(base string) dialer {
 	}
 }
 
+// likesIn returns how many likes are in an answer, or of how many posts it has reactions.
 func likesIn(body []byte) (sum int64, err error) {
 	var answer struct {
 		Likes int64
 		Posts []struct{ Likes int64 }
+
+		Reactions []struct{}
 	}
 	err = json.Unmarshal(body, &answer)
-	sum = answer.Likes
+	sum = answer.Likes + int64(len(answer.Reactions))
 	for _, p := range answer.Posts {
 		sum += p.Likes
 	}
