@@ -22,11 +22,13 @@ import (
 // Counts is the lane of the posts' counts, from like-counts.
 type Counts struct {
 	*Lane
-	watch func(asOf wire.Position, changes []Change)
+	watch  func(asOf wire.Position, changes []Change)
+	recent *recentCounts
 }
 
 func newCounts(opts Options, kafka kafka.Options, log *slog.Logger) *Counts {
-	c := &Counts{}
+	c := &Counts{recent: newRecentCounts(opts.CacheBytes / 4)}
+	opts.CacheBytes -= opts.CacheBytes / 4
 	part := func(partition int32) stream.Copy {
 		return &countsCopy{laneCopy: newLaneCopy(c.Lane, partition), counts: c}
 	}
@@ -111,28 +113,72 @@ type askedPost struct {
 
 // countsOf reads the counts of one post, more cheaply than countsIn.
 func (c *Counts) countsOf(asked askedPost, counts *schema.Counts) (asOf wire.Position, err error) {
-	return c.pin(asked.partition, func(s *store.Store) error {
+	return c.pin(asked.partition, func(s *store.Store, of stream.Copy) (err error) {
+		opened, known := of.(*countsCopy).opened, false
+		if *counts, known = c.recent.get(opened, asked.post); known {
+			return nil
+		}
 		var key [9]byte
-		_, err := s.Find(appendCountsKey(key[:0], asked.post), func(value []byte) (err error) {
+		_, err = s.Find(appendCountsKey(key[:0], asked.post), func(value []byte) (err error) {
 			*counts, err = decodeCounts(value)
 			return err
 		})
+		if err == nil {
+			c.recent.put(opened, asked.post, *counts)
+		}
 		return err
 	}, nil)
 }
 
 // countsIn adds the counts that one partition has to counts; asked is sorted by post.
 func (c *Counts) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
-	var key [9]byte
-	return c.read(partition, func(r *store.Reader) error {
-		return r.Lookup(len(asked),
-			func(i int) []byte { return appendCountsKey(key[:0], asked[i].post) },
-			func(i int, value []byte) error {
-				have, err := decodeCounts(value)
-				counts[asked[i].index] = counts[asked[i].index].Plus(have)
+	var missed []askedPost
+	var found []schema.Counts
+	var then countsCopy // as of the pin
+	var r *store.Reader
+	asOf, err = c.pin(partition, func(s *store.Store, of stream.Copy) (err error) {
+		then.opened, then.moved = of.(*countsCopy).opened, of.(*countsCopy).moved
+		for _, a := range asked {
+			have, known := c.recent.get(then.opened, a.post)
+			if counts[a.index] = counts[a.index].Plus(have); !known {
+				missed = append(missed, a)
+			}
+		}
+		if len(missed) > 0 {
+			r, err = s.NewReader()
+		}
+		return err
+	}, func() error {
+		if len(missed) == 0 {
+			return nil
+		}
+		defer r.Close()
+		found = make([]schema.Counts, len(missed))
+		var key [9]byte
+		return r.Lookup(len(missed),
+			func(i int) []byte { return appendCountsKey(key[:0], missed[i].post) },
+			func(i int, value []byte) (err error) {
+				found[i], err = decodeCounts(value)
+				counts[missed[i].index] = counts[missed[i].index].Plus(found[i])
 				return err
 			})
 	})
+	if err == nil && len(missed) > 0 {
+		c.keep(partition, &then, missed, found)
+	}
+	return asOf, err
+}
+
+// keep caches the counts found, unless the partition has moved since then.
+func (c *Counts) keep(partition int32, then *countsCopy, posts []askedPost, found []schema.Counts) {
+	_, _ = c.pin(partition, func(_ *store.Store, of stream.Copy) error { // not readable any more: nothing to keep
+		if of.(*countsCopy).moved == then.moved {
+			for i, p := range posts {
+				c.recent.put(then.opened, p.post, found[i])
+			}
+		}
+		return nil
+	}, nil)
 }
 
 // countsCopy is one partition of Counts.
@@ -140,6 +186,7 @@ type countsCopy struct {
 	laneCopy
 	counts *Counts
 	totals Totals
+	opened uint64 // under which its recent counts are
 
 	// next is what Apply stages and Applied makes visible.
 	next struct {
@@ -155,7 +202,7 @@ func (c *countsCopy) Open(s *store.Store) error {
 	if err := c.laneCopy.Open(s); err != nil {
 		return err
 	}
-	c.totals, c.next.changes = Totals{}, nil
+	c.totals, c.next.changes, c.opened = Totals{}, nil, c.counts.recent.opened.Add(1)
 	_, err := s.Find([]byte(totalsKey), func(value []byte) (err error) {
 		c.totals, err = decodeTotals(value)
 		return err
@@ -194,10 +241,17 @@ func (c *countsCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint
 	}
 	posts := slices.Sorted(maps.Keys(counts))
 	before := make([]schema.Counts, len(posts))
+	var missed []int
+	for i, post := range posts {
+		var known bool
+		if before[i], known = c.counts.recent.get(c.opened, post); !known {
+			missed = append(missed, i)
+		}
+	}
 	var key, value []byte
-	err := s.Lookup(len(posts),
-		func(i int) []byte { key = appendCountsKey(key[:0], posts[i]); return key },
-		func(i int, value []byte) (err error) { before[i], err = decodeCounts(value); return err })
+	err := s.Lookup(len(missed),
+		func(i int) []byte { key = appendCountsKey(key[:0], posts[missed[i]]); return key },
+		func(i int, value []byte) (err error) { before[missed[i]], err = decodeCounts(value); return err })
 	if err != nil {
 		return err
 	}
@@ -222,6 +276,9 @@ func (c *countsCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint
 // Applied makes the new state visible and wakes whoever waits for it.
 func (c *countsCopy) Applied() {
 	c.totals = c.next.totals
+	for _, change := range c.next.changes {
+		c.counts.recent.put(c.opened, change.PostID, change.Counts)
+	}
 	c.applied()
 	tracing.End(c.next.spans, nil)
 }

@@ -143,14 +143,16 @@ func (l *Lane) await(ctx context.Context, partition int32, reached func(*schema.
 func (l *Lane) Lag() (events int64, behind time.Duration, known bool) { return l.lag.present() }
 
 // pin calls find with a partition's store while nothing is written to it, then use, unless nil. Both read as of asOf.
-func (l *Lane) pin(partition int32, find func(*store.Store) error, use func() error) (asOf wire.Position, err error) {
+func (l *Lane) pin(
+	partition int32, find func(*store.Store, stream.Copy) error, use func() error,
+) (asOf wire.Position, err error) {
 	err = l.view.Read(partition, func(s *store.Store, c stream.Copy) error {
 		state, _, err := c.(presenter).present()
 		if err != nil {
 			return err
 		}
 		asOf = state.asOf(partition)
-		return find(s)
+		return find(s, c)
 	}, use)
 	return asOf, err
 }
@@ -158,7 +160,7 @@ func (l *Lane) pin(partition int32, find func(*store.Store) error, use func() er
 // read calls use with a snapshot reader of the partition, as of asOf.
 func (l *Lane) read(partition int32, use func(r *store.Reader) error) (asOf wire.Position, err error) {
 	var r *store.Reader
-	open := func(s *store.Store) (err error) {
+	open := func(s *store.Store, _ stream.Copy) (err error) {
 		r, err = s.NewReader()
 		return err
 	}

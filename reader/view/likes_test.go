@@ -146,6 +146,7 @@ func TestAnotherStateTable(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 6, 30)
 	l, _ := f.follow(t.TempDir())
+	f.requireSame(l) // caches the counts
 	f.recreate(schema.TopicState)
 	f.recreate(schema.TopicCounts)
 	again := newFoldOn(t, f.cluster, f.kafka, 7, 10)
@@ -346,7 +347,7 @@ func TestFailedApplyLeavesNoTrace(t *testing.T) {
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 
-	c := &countsCopy{laneCopy: newLaneCopy(&Lane{}, 0)}
+	c := &countsCopy{laneCopy: newLaneCopy(&Lane{}, 0), counts: &Counts{recent: newRecentCounts(1 << 20)}}
 	require.NoError(t, c.Open(store))
 	apply := func(records ...*kgo.Record) error {
 		w := store.NewWrite()

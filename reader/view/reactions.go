@@ -131,20 +131,20 @@ func (r *Reactions) AwaitLayout(ctx context.Context, partition int32, want Layou
 // none.
 func (r *Reactions) Of(partition int32, user uint64, posts []uint64) (list []Reaction, asOf wire.Position, err error) {
 	list = make([]Reaction, len(posts))
+	order := make([]int, len(posts)) // by post: one iterator is several times as fast as single look-ups
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(posts[a], posts[b]) })
 	var key [17]byte
-	find := func(s *store.Store) error {
-		for i, post := range posts {
-			_, err := s.Find(appendReactionKey(key[:0], post, user), func(value []byte) (err error) {
-				list[i], err = decodeReaction(value)
+	asOf, err = r.read(partition, func(reader *store.Reader) error {
+		return reader.Lookup(len(posts),
+			func(i int) []byte { return appendReactionKey(key[:0], posts[order[i]], user) },
+			func(i int, value []byte) (err error) {
+				list[order[i]], err = decodeReaction(value)
 				return err
 			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	asOf, err = r.pin(partition, find, nil)
+	})
 	return list, asOf, err
 }
 

@@ -38,6 +38,7 @@ const (
 	replicasGo    = "stream/replicas.go"
 	viewGo        = "stream/view_partition.go"
 	laneGo        = "reader/view/lane.go"
+	countsGo      = "reader/view/counts.go"
 	applyGo       = "sql/apply.go"
 	firstGo       = "ops/topics/first_progress.go"
 	isEmpty       = "if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {\n"
@@ -269,6 +270,9 @@ var mutants = []mutant{
 	{9, "posts that have left the state table leave like-counts", one(likeCountsGo,
 		"[]string{schema.TopicCounts, schema.TopicState}", "[]string{schema.TopicState}"), test("processor", "TestLikeCountsAreCompleted")},
 	{9, "incomplete counts are not read", one(laneGo, "	if c.staged.known = rec.Value != nil; c.staged.known {", "	if c.staged.known = true; rec.Value != nil {"), test("reader/view", "TestIncompleteCounts")},
+	{9, "recent counts change with the store", one(countsGo, "		c.counts.recent.put(c.opened, change.PostID, change.Counts)\n", "		_ = change\n"), test("reader/view", "TestRecentCountsAreAsOfThePosition")},
+	{9, "counts read before a transaction are not cached after it", one(countsGo, "	if of.(*countsCopy).moved == then.moved {", "	if true {"), test("reader/view", "TestOlderCountsAreNotCached")},
+	{9, "recent counts are of the store that is open", one(countsGo, "c.opened = Totals{}, nil, c.counts.recent.opened.Add(1)", "c.opened = Totals{}, nil, uint64(c.partition)+1"), test("reader/view", "TestAnotherStateTable")},
 	// A reader on the models: crashes, lost and old disks, torn and compacted logs.
 	{9, "a transaction ends with its progress record", one(laneGo, "		if string(rec.Key) == schema.StateProgressKey {\n			return i + 1\n", "		if rec.Key != nil {\n			return i + 1\n"), simulation},
 	{9, "a view's store writes data and position at once", one("stream/store/store.go", "	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {\n",
