@@ -3,6 +3,7 @@ package httpserver
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,4 +67,24 @@ func TestServerFails(t *testing.T) {
 	require.ErrorContains(t, err, "reader: listening on "+addr+" (set reader.http_addr to a free host:port): ")
 	require.NoError(t, ln.Close())
 	require.ErrorContains(t, s.Serve(t.Context(), ln), "reader: serving on "+addr+": ")
+}
+
+// Services can send requests over HTTP/2 without TLS.
+func TestHTTP2WithoutTLS(t *testing.T) {
+	s := newServer()
+	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+	stop := run(t, s)
+	transport := &http.Transport{Protocols: &http.Protocols{}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	for want, client := range map[string]*http.Client{"HTTP/2.0": {Transport: transport}, "HTTP/1.1": {}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(), nil)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		require.Equal(t, want, string(body))
+		client.CloseIdleConnections()
+	}
+	require.NoError(t, stop())
 }

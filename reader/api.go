@@ -248,6 +248,9 @@ type reply struct {
 func (a reply) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = a.caching
+	if len(a.body) >= httpserver.MinCompressed {
+		h.Add("Vary", "Accept-Encoding")
+	}
 	if a.asOf != "" {
 		h.Set("Kudos-As-Of", a.asOf)
 	}
@@ -263,7 +266,7 @@ func (a reply) write(w http.ResponseWriter, r *http.Request) {
 	if len(a.body) > 2048 {
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
-	_, _ = w.Write(a.body)
+	_, _ = w.Write(httpserver.Compress(h, r, a.body))
 }
 
 // encode makes a reply that is requested too seldom to have its own encoder.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strconv"
@@ -77,6 +78,28 @@ func TestETag(t *testing.T) {
 
 		r.likes.set(func() { r.likes.mu.counts[1] = schema.Counts{Likes: 1, Dislikes: 3} })
 		require.NotEqual(t, etag, r.get(target, "If-None-Match", etag).Require(200).Header.Get("ETag"))
+	}
+}
+
+// A large response is compressed if the client accepts that; caches keep it apart from the other one.
+func TestLargeResponsesAreCompressed(t *testing.T) {
+	r := newRig(t, nil, nil)
+	for posts, large := range map[int]bool{1: false, 50: false, 200: true} {
+		target := "/v1/likes?post_ids=1" + strings.Repeat(",1", posts-1)
+		plain := r.get(target)
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+		req.Header.Set("Accept-Encoding", "gzip")
+		zipped, vary := apikit.Ask(t, r.api, req).RequireHeader("ETag", plain.Header.Get("ETag")), ""
+		if large {
+			zipped.RequireHeader("Content-Encoding", "gzip")
+			require.Less(t, len(zipped.Body), len(plain.Body)/5)
+			vary = "Accept-Encoding"
+		} else {
+			require.Equal(t, plain.Body, zipped.Body)
+		}
+		zipped.RequireHeader("Vary", vary)
+		plain.RequireHeader("Vary", vary)
+		r.get(target, "If-None-Match", plain.Header.Get("ETag")).Require(304).RequireHeader("Vary", vary)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 )
 
@@ -28,7 +29,7 @@ var files embed.FS
 
 type file struct {
 	contentType string
-	etag        string // strong: a hash of the content
+	etag        string // a hash of the content; weak, since it may be compressed
 	content     []byte
 }
 
@@ -64,7 +65,7 @@ func Handler(producerURL string) http.Handler {
 
 func newFile(contentType string, content []byte) file {
 	hash := sha256.Sum256(content)
-	etag := `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
+	etag := `W/"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
 	return file{contentType: contentType, etag: etag, content: content}
 }
 
@@ -95,7 +96,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The files of one version belong together, so the browser must revalidate each time; the ETag makes that a 304.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", f.etag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+	header.Set("Vary", "Accept-Encoding")
+	content := f.content
+	if r.Header["Range"] == nil {
+		content = httpserver.Compress(header, r, content)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
 // hostForm matches a host, with or without a port. Nothing else gets into a policy.

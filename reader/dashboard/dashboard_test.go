@@ -57,9 +57,16 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 		return ask(t, h, "GET", target).RequireHeader("Cache-Control", "no-cache").Header.Get("ETag")
 	}
 	etag := etagOf(h, "/assets/app.js")
-	require.Regexp(t, `^"[\w-]{16}"$`, etag)
+	require.Regexp(t, `^W/"[\w-]{16}"$`, etag)
 	again := ask(t, h, "GET", "/assets/app.js", "If-None-Match", etag).Require(304).RequireHeader("ETag", etag)
 	require.Empty(t, again.Body)
+
+	zipped := ask(t, h, "GET", "/assets/trending.js", "Accept-Encoding", "gzip").Require(200)
+	plain := ask(t, h, "GET", "/assets/trending.js").Require(200)
+	require.Equal(t, "gzip", zipped.Header.Get("Content-Encoding"))
+	require.Equal(t, "Accept-Encoding", plain.Header.Get("Vary"))
+	require.Equal(t, plain.Header.Get("ETag"), zipped.Header.Get("ETag"))
+	require.Less(t, len(zipped.Body), len(plain.Body)/2)
 
 	require.NotEqual(t, etag, etagOf(h, "/"))
 	require.NotEqual(t, etagOf(h, "/dashboard.json"), etagOf(Handler("http://a"), "/dashboard.json"))
