@@ -72,7 +72,8 @@ func TestServerFails(t *testing.T) {
 // Services can send requests over HTTP/2 without TLS.
 func TestHTTP2WithoutTLS(t *testing.T) {
 	s := newServer()
-	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+	proto := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }
+	s.HTTP.Handler = http.HandlerFunc(proto)
 	stop := run(t, s)
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -107,7 +107,7 @@ func BenchmarkViewerReads(b *testing.B) {
 						due := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
 						time.Sleep(time.Until(due))
 						if sum, err := read(asked); err != nil || sum != page {
-							return fmt.Errorf("%d of %d posts: %w", sum, page, err)
+							return fmt.Errorf("%d of %d posts: %v", sum, page, err)
 						}
 						took[n-1] = time.Since(due)
 					}
@@ -216,8 +216,8 @@ func getViewed(posts []uint64) string {
 
 func postReactions(posts []uint64) string {
 	body := fmt.Sprintf(`{"user_id":"%d","post_ids":[%s]}`, 1+rand.IntN(viewers), joined(posts))
-	return fmt.Sprintf("POST /v1/reactions:get HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		len(body), body)
+	return fmt.Sprintf("POST /v1/reactions:get HTTP/1.1\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 // dialReader reads over HTTP/1.1 on its own connection, like a service with a connection pool.
