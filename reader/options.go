@@ -18,7 +18,7 @@ type Options struct {
 	TLSKey   string `mapstructure:"tls_key"`
 	// StateDir has the views, a directory per partition. It is a cache: deleting it only costs a recovery from Kafka.
 	StateDir   string `mapstructure:"state_dir"`
-	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the views' block cache, for all partitions
+	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the views' caches, for all partitions
 	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts
 
 	// Replicas is how many readers keep the reactions of each partition; 0: each reader keeps all. Readers ask each

@@ -23,7 +23,7 @@ import (
 // Options configure the views.
 type Options struct {
 	StateDir   string // has the views, with a directory per partition; it is a cache
-	CacheBytes int64  // memory of the block cache, for all partitions
+	CacheBytes int64  // memory of the caches, for all partitions
 	Reactions  bool   // keep who likes what, not only counts
 	Share      Share  // of the reactions
 
