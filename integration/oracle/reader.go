@@ -51,7 +51,16 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 type ReaderResult struct {
 	// Answers that were compared, and the distinct as_of positions in likes among them.
 	Answers, Places int
+	Kinds           map[string]int // answers by kind
 	Differences     Differences
+}
+
+func (v *ReaderResult) took(a *answer) {
+	if v.Kinds == nil {
+		v.Kinds = map[string]int{}
+	}
+	v.Answers++
+	v.Kinds[a.kind()]++
 }
 
 // Depth is how much is checked. The counts of every post are checked at every depth.
@@ -309,7 +318,7 @@ func (c *comparison) check(answers ...*answer) {
 			c.add("%s: post %d: %s", a.path, a.post, why)
 		}
 		c.mu.Lock()
-		c.mu.result.Answers++
+		c.mu.result.took(a)
 		c.mu.places[a.asOf] = true
 		c.mu.result.Places = len(c.mu.places)
 		c.mu.Unlock()

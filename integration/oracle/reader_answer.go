@@ -22,6 +22,20 @@ type answer struct {
 	streamed bool     // it came from a stream
 }
 
+func (a *answer) kind() string {
+	switch {
+	case a.streamed:
+		return "counts in a stream"
+	case a.counts != nil:
+		return "counts"
+	case a.page != nil:
+		return "pages of likers"
+	case a.reaction != nil && a.reaction.nameOnly:
+		return "viewer's reactions"
+	}
+	return "reactions"
+}
+
 func (a *answer) about(post uint64) {
 	if post != a.post && a.broken == "" {
 		a.broken = fmt.Sprintf("is for post %d", post)

@@ -15,7 +15,8 @@ import (
 const followEvery = 50 * time.Millisecond
 
 // Follow follows a stream (Server-Sent Events) of posts until done returns true for the newest counts. When it breaks
-// off, it resumes after the last event at the next address. Readers may restart; any other failure is an error.
+// off, it resumes after the last event at the next address. Readers may restart; any other failure is an error, and so
+// is the end of ctx, both with what it has recorded.
 func Follow(
 	ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool,
 ) (*Watched, error) {
@@ -29,12 +30,12 @@ func Follow(
 			return &f.Watched, nil
 		}
 		if err != nil && !away(err) {
-			return nil, err
+			return &f.Watched, err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("following %s: %w; newest: %v", f.path, ctx.Err(), f.newest)
+			return &f.Watched, fmt.Errorf("following %s: %w; newest: %v", f.path, ctx.Err(), f.newest)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -41,13 +42,17 @@ func (o *Oracle) Watch(ctx context.Context, base string, posts, users []uint64) 
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
-	return watch(ctx, base, posts, users, o.fold.partitions)
+	return Watch(ctx, base, posts, users, o.fold.partitions, watchEvery)
 }
 
-func watch(ctx context.Context, base string, posts, users []uint64, partitions int32) (*Watched, error) {
+// Watch is like the method, with the number of partitions and an interval between rounds. With an error, it also
+// returns what it has recorded.
+func Watch(
+	ctx context.Context, base string, posts, users []uint64, partitions int32, every time.Duration,
+) (*Watched, error) {
 	a, w := newAsker(base), &Watched{}
 	defer a.close()
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	lists := make([]*listing, len(posts))
 	for round := 0; len(w.answers) < watchMost; round++ {
@@ -61,7 +66,7 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 		}
 		if err != nil {
 			if !away(err) {
-				return nil, err
+				return w, err
 			}
 			w.Unavailable++
 		}
@@ -71,14 +76,15 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 			return w, nil
 		}
 	}
-	return nil, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base, len(w.answers))
+	return w, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base, len(w.answers))
 }
 
-// away reports whether err means that the reader is down or not ready, and not that it failed.
+// away reports whether err means that the reader is down, not ready or behind a page's position, and not that it failed.
 func away(err error) bool {
 	var broken net.Error
-	return errors.As(err, &broken) && !broken.Timeout() || refused(err, http.StatusServiceUnavailable, "not-ready") ||
-		errors.Is(err, errCut)
+	return errors.As(err, &broken) && !broken.Timeout() || errors.Is(err, errCut) ||
+		refused(err, http.StatusServiceUnavailable, "not-ready") ||
+		refused(err, http.StatusServiceUnavailable, "not-covered")
 }
 
 func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, user uint64, partitions int32) error {
@@ -136,32 +142,23 @@ func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing)
 
 // CheckWatched compares each answer with the fold of exactly the part of the log that its as_of names.
 func (o *Oracle) CheckWatched(ctx context.Context, w *Watched) (*ReaderResult, error) {
-	if err := o.begin(ctx); err != nil {
-		return nil, err
+	var posts []uint64
+	for _, a := range w.answers {
+		posts = append(posts, a.post)
 	}
-	ends, err := o.ends(ctx, topicLikes)
+	r, err := o.NewReplay(ctx, posts)
 	if err != nil {
 		return nil, err
 	}
-	v := &ReaderResult{Answers: len(w.answers)}
-	r := newReplay(w.answers, o.fold.partitions, w.Shared, v)
-	err = o.readTo(ctx, topicLikes, map[int32]int64{}, ends, func(rec *kgo.Record) {
-		r.reach(rec.Partition, rec.Offset)
-		if e, poison := Decode(rec.Key, rec.Value); poison == "" {
-			e.Settle(rec.Timestamp.UnixMilli())
-			r.add(rec.Partition, rec.Offset, e)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.end(ends)
-	return v, nil
+	return r.Check(ctx, w)
 }
 
-// replay folds the events of the queried posts, and checks each answer when the log reaches its as_of.
-type replay struct {
+// Replay folds the events of the watched posts, and checks each answer when the log reaches its as_of.
+type Replay struct {
+	oracle     *Oracle
 	partitions int32
+	next       map[int32]int64     // the position
+	read       map[int32]int64     // what all readers had read at the last check: nothing may be older
 	pending    map[int32][]*answer // by partition, in order of as_of
 	posts      map[uint64]*replayed
 	d          *Differences
@@ -173,6 +170,51 @@ type replayed struct {
 	listings map[*listing]bool
 }
 
+// NewReplay returns a Replay for answers about these posts. Each check reads only what is new in likes.
+func (o *Oracle) NewReplay(ctx context.Context, posts []uint64) (*Replay, error) {
+	if err := o.begin(ctx); err != nil {
+		return nil, err
+	}
+	r := newReplay(posts, o.fold.partitions)
+	r.oracle = o
+	return r, nil
+}
+
+func newReplay(posts []uint64, partitions int32) *Replay {
+	r := &Replay{partitions: partitions, next: map[int32]int64{}, read: map[int32]int64{},
+		pending: map[int32][]*answer{}, posts: map[uint64]*replayed{}}
+	for _, post := range posts {
+		r.posts[post] = &replayed{fold: NewFold(partitions), listings: map[*listing]bool{}}
+	}
+	return r
+}
+
+// Check compares what was watched since the last check. If there is another check, all readers must have read all of
+// likes, as ReaderLeft says, and nobody may write.
+func (r *Replay) Check(ctx context.Context, watched ...*Watched) (*ReaderResult, error) {
+	ends, err := r.oracle.ends(ctx, topicLikes)
+	if err != nil {
+		return nil, err
+	}
+	v := &ReaderResult{}
+	r.begin(v, watched...)
+	read := map[int32]int64{}
+	err = r.oracle.readTo(ctx, topicLikes, r.next, ends, func(rec *kgo.Record) {
+		r.reach(rec.Partition, rec.Offset)
+		read[rec.Partition] = rec.Offset + 1
+		if e, poison := Decode(rec.Key, rec.Value); poison == "" {
+			e.Settle(rec.Timestamp.UnixMilli())
+			r.add(rec.Partition, rec.Offset, e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.end(ends)
+	maps.Copy(r.read, read)
+	return v, nil
+}
+
 // subject is what positions must not go back in: for queries a lane of a partition, for a stream each of its posts.
 type subject struct {
 	partition int32
@@ -180,36 +222,50 @@ type subject struct {
 	post      uint64
 }
 
-func newReplay(answers []*answer, partitions int32, shared bool, v *ReaderResult) *replay {
-	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{},
-		d: &v.Differences}
-	places, before := map[position]bool{}, map[subject]position{}
-	for _, a := range answers {
-		p := a.asOf.Partition
-		if own := owner(a.post, partitions); p != own && a.broken == "" {
-			a.broken = fmt.Sprintf("the post is in partition %d", own)
+// begin checks the order of the answers, and sorts them for the replay.
+func (r *Replay) begin(v *ReaderResult, watched ...*Watched) {
+	r.d = &v.Differences
+	clear(r.pending)
+	for _, post := range r.posts {
+		clear(post.listings)
+	}
+	places := map[position]bool{}
+	for _, w := range watched {
+		before := map[subject]position{}
+		for _, a := range w.answers {
+			r.expect(a, before, w.Shared)
+			v.took(a)
+			places[a.asOf] = true
 		}
-		s := subject{partition: p, reactions: a.counts == nil}
-		if a.streamed {
-			s.post = a.post
-		}
-		if at := before[s]; a.asOf.Offset < at.Offset && !(shared && s.reactions) {
-			r.d.Add("I8", "%s: post %d: as_of %v is before the previous one, %v", a.path, a.post, a.asOf, at)
-		}
-		before[s] = a.asOf
-		places[a.asOf] = true
-		r.pending[p] = append(r.pending[p], a)
-		r.posts[a.post] = &replayed{fold: NewFold(partitions), listings: map[*listing]bool{}}
 	}
 	for _, list := range r.pending {
 		slices.SortStableFunc(list, func(a, b *answer) int { return cmp.Compare(a.asOf.Offset, b.asOf.Offset) })
 	}
 	v.Places = len(places)
-	return r
+}
+
+func (r *Replay) expect(a *answer, before map[subject]position, shared bool) {
+	p := a.asOf.Partition
+	if own := owner(a.post, r.partitions); p != own && a.broken == "" {
+		a.broken = fmt.Sprintf("the post is in partition %d", own)
+	}
+	s := subject{partition: p, reactions: a.counts == nil}
+	if a.streamed {
+		s.post = a.post
+	}
+	switch at := before[s]; {
+	case a.asOf.Offset < at.Offset && !(shared && s.reactions):
+		r.d.Add("I8", "%s: post %d: as_of %v is before the previous one, %v", a.path, a.post, a.asOf, at)
+	case a.asOf.Offset < r.read[p]:
+		r.d.Add("I8", "%s: post %d: as_of %v, but the readers had read up to %d", a.path, a.post, a.asOf, r.read[p])
+		return // the fold is past it
+	}
+	before[s] = a.asOf
+	r.pending[p] = append(r.pending[p], a)
 }
 
 // reach checks the answers with an as_of at or below offset: everything before it is folded.
-func (r *replay) reach(partition int32, offset int64) {
+func (r *Replay) reach(partition int32, offset int64) {
 	list := r.pending[partition]
 	for len(list) > 0 && list[0].asOf.Offset <= offset {
 		r.check(list[0])
@@ -218,7 +274,7 @@ func (r *replay) reach(partition int32, offset int64) {
 	r.pending[partition] = list
 }
 
-func (r *replay) end(ends map[int32]int64) {
+func (r *Replay) end(ends map[int32]int64) {
 	for p := range r.pending {
 		r.reach(p, ends[p])
 		for _, a := range r.pending[p] {
@@ -227,7 +283,7 @@ func (r *replay) end(ends map[int32]int64) {
 	}
 }
 
-func (r *replay) add(partition int32, offset int64, e Event) {
+func (r *Replay) add(partition int32, offset int64, e Event) {
 	post := r.posts[e.Post]
 	if post == nil || owner(e.Post, r.partitions) != partition {
 		return
@@ -241,7 +297,7 @@ func (r *replay) add(partition int32, offset int64, e Event) {
 	}
 }
 
-func (r *replay) check(a *answer) {
+func (r *Replay) check(a *answer) {
 	post := r.posts[a.post]
 	if post.want == nil {
 		post.want = cmp.Or(post.fold.expected()[a.post], &expected{})

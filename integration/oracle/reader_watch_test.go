@@ -15,8 +15,12 @@ import (
 )
 
 func compared(answers []*answer, partitions int32, log []Event) *ReaderResult {
-	v := &ReaderResult{}
-	r, f := newReplay(answers, partitions, false, v), NewFold(partitions)
+	v, posts := &ReaderResult{}, []uint64{}
+	for _, a := range answers {
+		posts = append(posts, a.post)
+	}
+	r, f := newReplay(posts, partitions), NewFold(partitions)
+	r.begin(v, &Watched{answers: answers})
 	for _, e := range log {
 		p := f.PartitionOf(e.Post)
 		r.reach(p, f.next[p])
@@ -44,7 +48,7 @@ func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderRes
 			cancel()
 		}
 	}
-	w, err := watch(ctx, f.serve(), []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
+	w, err := Watch(ctx, f.serve(), []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions, watchEvery)
 	require.NoError(t, err)
 	require.Empty(t, more)
 	require.Zero(t, w.Unavailable)
