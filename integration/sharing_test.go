@@ -12,41 +12,19 @@ import (
 	"kudos/integration/tier"
 )
 
-// kept returns the partitions whose reactions a reader has, and whether all of them can be read.
-func (r *reader) kept() (partitions []int32, ready bool) {
-	stats, err := ask[struct {
-		Reactions []struct {
-			AsOf struct {
-				Partition int32 `json:"partition"`
-			} `json:"as_of"`
-			Ready bool `json:"ready"`
-		} `json:"reactions"`
-	}](r.t.Context(), "GET", r.base+"/v1/stats", nil, 200)
-	if err != nil {
-		return nil, false
-	}
-	ready = true
-	for _, p := range stats.Reactions {
-		partitions, ready = append(partitions, p.AsOf.Partition), ready && p.Ready
-	}
-	return partitions, ready
-}
-
 // waitReplicas waits until each partition is kept by so many readers.
 func (s *system) waitReplicas(replicas int, readers ...*reader) {
+	var bases []string
+	for _, r := range readers {
+		bases = append(bases, r.base)
+	}
 	waitSaid(s.t, time.Minute, fmt.Sprintf("%d replicas of each partition", replicas), func() (bool, any) {
-		count, all := map[int32]int{}, true
-		for _, r := range readers {
-			partitions, ready := r.kept()
-			all = all && ready
-			for _, p := range partitions {
-				count[p]++
-			}
-		}
+		kept, err := oracle.Kept(s.t.Context(), bases...)
+		all := err == nil
 		for p := range int32(s.partitions) {
-			all = all && count[p] == replicas
+			all = all && kept[p] == replicas
 		}
-		return all, count
+		return all, fmt.Sprint(kept, err)
 	})
 }
 
@@ -96,7 +74,8 @@ func TestReadersShareReactions(t *testing.T) {
 	e.checkWatched(w, 10)
 	require.LessOrEqual(t, w.Unavailable, w.Answers()/1000, "answered")
 	for _, r := range readers {
-		partitions, _ := r.kept()
+		partitions, err := oracle.Kept(t.Context(), r.base)
+		require.NoError(t, err)
 		require.NotEmpty(t, partitions)
 		require.Less(t, len(partitions), int(s.partitions))
 	}

@@ -23,6 +23,7 @@ type lane int
 
 const (
 	laneProcessors lane = iota
+	laneReaders
 	laneBrokers
 	laneDatabase
 	laneNetwork
@@ -60,11 +61,11 @@ func (f *fault) on(format string, args ...any) {
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
 var allKinds = []*kind{
-	{"processor-kill", laneProcessors, onProcessor(killProcessor), "SIGKILL of a processor", nil},
-	{"processor-kill-all", laneProcessors, killAllProcessors, "SIGKILL of all processors at once", nil},
-	{"processor-pause", laneProcessors, onProcessor(pauseProcessor),
+	{"processor-kill", laneProcessors, onProcessor(killOne), "SIGKILL of a processor", nil},
+	{"processor-kill-all", laneProcessors, killAll(processorsOf), "SIGKILL of all processors at once", nil},
+	{"processor-pause", laneProcessors, onProcessor(pauseOne),
 		"SIGSTOP of a processor, within and beyond its session timeout", nil},
-	{"processor-stop", laneProcessors, onProcessor(stopProcessor), "SIGTERM of a working processor", nil},
+	{"processor-stop", laneProcessors, onProcessor(stopOne), "SIGTERM of a working processor", nil},
 	{"processor-zombie", laneProcessors, onProcessor(zombie),
 		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
@@ -74,6 +75,15 @@ var allKinds = []*kind{
 		"local state overwritten or truncated, of a stopped or running processor", nil},
 	{"state-deleted", laneProcessors, onProcessor(deleteState),
 		"some or all local state deleted, of a dead or running processor", nil},
+	{"reader-kill", laneReaders, onReader(killOne), "SIGKILL of a reader", nil},
+	{"reader-kill-all", laneReaders, killAll(readersOf), "SIGKILL of all readers at once", nil},
+	{"reader-pause", laneReaders, onReader(pauseOne), "SIGSTOP of a reader, within and beyond its session timeout", nil},
+	{"reader-stop", laneReaders, onReader(stopOne), "SIGTERM of a reader", nil},
+	{"reader-disk-lost", laneReaders, onReader(loseDisk), "all local state of a reader deleted while it is down", nil},
+	{"reader-state-corrupted", laneReaders, onReader(corruptState),
+		"local state of a reader overwritten or truncated while it is down", nil},
+	{"reader-state-deleted", laneReaders, onReader(deleteSome),
+		"some local state of a reader deleted while it is down", nil},
 	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
 
 	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),

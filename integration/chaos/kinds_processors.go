@@ -13,63 +13,81 @@ import (
 	"kudos/schema"
 )
 
-// atWorkTimeout bounds the wait for a started processor's partitions: without any, a fault would hardly affect it.
+// atWorkTimeout bounds the wait for a started process's partitions: without any, a fault would hardly affect it.
 const atWorkTimeout = 25 * time.Second
 
-// onProcessor strikes a processor that has partitions, and locks out other faults meanwhile.
+func processorsOf(s *system) []*unit { return s.processors }
+
+func readersOf(s *system) []*unit { return s.readers }
+
 func onProcessor(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
+	return onOne(processorsOf, strike)
+}
+
+func onReader(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
+	return onOne(readersOf, strike)
+}
+
+// onOne strikes a process that has partitions, and locks out other faults meanwhile.
+func onOne(
+	of func(*system) []*unit, strike func(context.Context, *fault, *unit) error,
+) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
-		u := f.sys.processors[f.random.IntN(len(f.sys.processors))]
+		units := of(f.sys)
+		u := units[f.random.IntN(len(units))]
 		u.held.Lock()
 		defer u.held.Unlock()
-		if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+		if err := u.awaitWork(ctx, atWorkTimeout); err != nil {
 			return missed("%v", err)
 		}
 		return strike(ctx, f, u)
 	}
 }
 
-func killProcessor(ctx context.Context, f *fault, u *unit) error {
+func killOne(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
 	}
-	f.show("processors killed while working", 1)
+	f.show(u.role()+"s killed while working", 1)
 	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
 }
 
-func killAllProcessors(ctx context.Context, f *fault) error {
-	f.on("all processors")
-	for _, u := range f.sys.processors {
-		u.held.Lock()
-		defer u.held.Unlock()
-	}
-	var errs []error
-	struck := int64(0)
-	for _, u := range f.sys.processors {
-		if !u.Running() {
-			continue
+func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
+	return func(ctx context.Context, f *fault) error {
+		units := of(f.sys)
+		f.on("all %ss", units[0].role())
+		for _, u := range units {
+			u.held.Lock()
+			defer u.held.Unlock()
 		}
-		if u.atWork() {
-			struck++
+		var errs []error
+		struck := int64(0)
+		for _, u := range units {
+			if !u.Running() {
+				continue
+			}
+			if u.atWork(ctx) {
+				struck++
+			}
+			errs = append(errs, u.Kill())
 		}
-		errs = append(errs, u.Kill())
+		f.show(units[0].role()+"s killed while working", struck)
+		errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
+		for _, u := range units {
+			errs = append(errs, u.restore(ctx))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		if struck == 0 {
+			return missed("none was working")
+		}
+		return nil
 	}
-	f.show("processors killed while working", struck)
-	errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
-	for _, u := range f.sys.processors {
-		errs = append(errs, u.restore(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if struck == 0 {
-		return missed("no processor was working")
-	}
-	return nil
 }
 
-func pauseProcessor(ctx context.Context, f *fault, u *unit) error {
+func pauseOne(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(200*time.Millisecond, 3*sessionTimeout)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
 	if err := u.Pause(); err != nil {
@@ -79,16 +97,20 @@ func pauseProcessor(ctx context.Context, f *fault, u *unit) error {
 	if err := errors.Join(wait(ctx, d), u.Resume()); err != nil {
 		return err
 	}
+	if u.base != "" {
+		f.show("readers paused while working", 1)
+		return nil
+	}
 	if d > sessionTimeout && u.tells(ctx, size, fencedSoon, gaveUp, assigned) == nil {
 		f.show("paused processors that lost their partitions", 1)
 	}
 	return nil
 }
 
-func stopProcessor(ctx context.Context, f *fault, u *unit) error {
+func stopOne(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Stop(); err != nil {
-		return fmt.Errorf("stopping a processor: %w", err)
+		return fmt.Errorf("stopping a %s: %w", u.role(), err)
 	}
 	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 }

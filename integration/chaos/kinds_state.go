@@ -62,7 +62,7 @@ func fill(path string) (written int64, err error) {
 	return written, nil
 }
 
-// stateFiles lists the files of a processor's local state; with tables only the tables, which contain the data.
+// stateFiles lists the files of a process's local state; with tables only the tables, which contain the data.
 func (u *unit) stateFiles(tables bool) (files []string) {
 	_ = filepath.WalkDir(u.state, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && e.Name() != "LOCK" && (!tables || filepath.Ext(path) == ".sst") {
@@ -73,9 +73,10 @@ func (u *unit) stateFiles(tables bool) (files []string) {
 	return files
 }
 
-// corruptState overwrites or truncates files of a processor that runs, or was shut down gracefully (complete files).
+// corruptState overwrites or truncates files of a processor that runs, or of a process that was shut down gracefully
+// (complete files).
 func corruptState(ctx context.Context, f *fault, u *unit) error {
-	running := f.random.IntN(3) == 0
+	running := u.base == "" && f.random.IntN(3) == 0
 	if !running {
 		if err := u.Stop(); err != nil {
 			return missed("%v", err)
@@ -97,7 +98,7 @@ func corruptState(ctx context.Context, f *fault, u *unit) error {
 	return f.noticed(ctx, u, running, size)
 }
 
-// noticed waits until a processor logs the damage. A running one may not read the files; then it is restarted.
+// noticed waits until a process logs the damage. A running one may not read the files; then it is restarted.
 func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) error {
 	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ",
 		"local state is opened again", "local state in"}
@@ -113,14 +114,14 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 		if err := u.Start(ctx); err != nil {
 			return err
 		}
-		if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+		if err := u.awaitWork(ctx, atWorkTimeout); err != nil {
 			return missed("%v", err)
 		}
 		if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may have changed
 			return missed("%v", err)
 		}
 	}
-	f.show("processors that detected damaged state", 1)
+	f.show(u.role()+"s that detected damaged state", 1)
 	return nil
 }
 
@@ -154,7 +155,19 @@ func (f *fault) damage(path string) error {
 }
 
 func deleteState(ctx context.Context, f *fault, u *unit) error {
-	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
+	return f.deleteFiles(ctx, u, f.random.IntN(3) == 0, f.random.IntN(2) == 0)
+}
+
+// deleteSome deletes some of the state of a reader that is down, loseDisk all of it.
+func deleteSome(ctx context.Context, f *fault, u *unit) error {
+	return f.deleteFiles(ctx, u, false, false)
+}
+
+func loseDisk(ctx context.Context, f *fault, u *unit) error {
+	return f.deleteFiles(ctx, u, false, true)
+}
+
+func (f *fault) deleteFiles(ctx context.Context, u *unit, running, all bool) error {
 	f.on("%v, running: %v, all: %v", u, running, all)
 	if !running {
 		end := u.Kill

@@ -35,6 +35,7 @@ type Report struct {
 
 	Brokers    int   `json:"brokers"`
 	Processors int   `json:"processors"`
+	Readers    int   `json:"readers"`
 	Partitions int32 `json:"partitions"`
 }
 
@@ -50,7 +51,7 @@ type KindReport struct {
 
 func newReport(o Options, chosen []*kind) *Report {
 	r := &Report{Seed: o.Seed, Evidence: map[string]int64{}, Brokers: 3, Processors: o.Processors,
-		Partitions: o.Partitions}
+		Readers: readers, Partitions: o.Partitions}
 	for _, k := range chosen {
 		r.Kinds = append(r.Kinds, KindReport{Name: k.name, What: k.what})
 	}
@@ -72,6 +73,9 @@ func (r *Report) add(e *episode) {
 		for what, n := range f.shown {
 			r.Evidence[what] += n
 		}
+	}
+	for what, n := range e.said {
+		r.Evidence[what] += int64(n)
 	}
 	if e.torn != "" {
 		r.Torn = append(r.Torn, e.torn)

@@ -1,6 +1,7 @@
 // Package chaos runs the whole system on real servers and injects faults: three Kafka brokers (replication factor 3,
-// min.insync.replicas 2), MariaDB with a replica, several `kudos processor` and a `kudos producer`, proxies between
-// them, and writers that record what was acknowledged.
+// min.insync.replicas 2), MariaDB with a replica, several `kudos processor`, three `kudos reader` that share reactions,
+// a `kudos producer`, proxies between them, writers that record what was acknowledged, and clients of the readers that
+// record the responses.
 //
 // Given the number of faults and a seed, Run returns a Report. A run consists of episodes: the load runs, faults of
 // several kinds strike and end, the load stops, the lag drops to 0, and package oracle compares. The servers keep
@@ -75,6 +76,7 @@ type run struct {
 	load   *load
 	watch  *watch
 	oracle *oracle.Oracle
+	replay *oracle.Replay
 	deck   *deck
 	acked  int64
 }
@@ -108,6 +110,9 @@ func (r *run) all(ctx context.Context) (_ *Report, err error) {
 		return nil, err
 	}
 	defer r.oracle.Close()
+	if r.replay, err = r.oracle.NewReplay(ctx, askedPosts); err != nil {
+		return nil, err
+	}
 	if r.load, err = newLoad(r.sys); err != nil {
 		return nil, err
 	}
@@ -203,7 +208,8 @@ type episode struct {
 	stall          time.Duration
 	drained        time.Duration // duration of the drain
 	took           time.Duration
-	torn           string // transactions that Kafka tore
+	torn           string         // transactions that Kafka tore
+	said           map[string]int // what readers said, counted by kind
 	diffs          oracle.Differences
 }
 
@@ -212,6 +218,8 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e := &episode{number: number}
 	begin := time.Now()
 	r.watch.begin(r.opts.Partitions)
+	asked := r.askReaders(ctx)
+	defer asked.stop()
 	loading, stopLoad := context.WithCancel(ctx)
 	defer stopLoad()
 	loaded := make(chan error, 1)
@@ -230,11 +238,17 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e.drained = time.Since(ended)
 	stall, backwards, sightings := r.watch.end()
 	e.stall = stall
+	if left == "" {
+		if left, err = r.readersLeft(ctx, r.opts.DrainTimeout); err != nil {
+			return e, err
+		}
+	}
+	asked.stop()
 	if left != "" { // no comparison is possible
 		e.diffs.Add("L", "the lag did not return to 0 within %v: %s", r.opts.DrainTimeout, left)
 		return e, nil
 	}
-	err = r.check(ctx, e, sightings)
+	err = r.check(ctx, e, sightings, asked)
 	for _, text := range backwards {
 		e.diffs.Add("I3", "%s", text)
 	}
@@ -326,7 +340,7 @@ func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, er
 	}
 }
 
-func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error {
+func (r *run) check(ctx context.Context, e *episode, sightings []sighting, asked *asked) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	acks := r.load.acknowledged()
@@ -340,5 +354,5 @@ func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error
 		return fmt.Errorf("checking: %w", err)
 	}
 	e.events, e.diffs = result.Events, result.Differences
-	return nil
+	return r.checkReaders(ctx, e, asked)
 }

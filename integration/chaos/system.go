@@ -35,6 +35,7 @@ type system struct {
 	database           atomic.Pointer[database]
 	network            *network
 	processors, guests []*unit
+	readers            []*unit
 	producer           *unit
 	http               string
 
@@ -79,8 +80,8 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range s.processors { // otherwise the first faults would have no effect
-		if err := u.tells(ctx, 0, startTimeout, assigned); err != nil {
+	for _, u := range slices.Concat(s.processors, s.readers) { // otherwise the first faults would have no effect
+		if err := u.awaitWork(ctx, startTimeout); err != nil {
 			return nil, err
 		}
 	}
@@ -114,6 +115,16 @@ func (s *system) startPrograms(ctx context.Context) error {
 		}
 		s.processors = append(s.processors, u)
 		if err := u.Start(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range readers {
+		u, err := s.newReader(i)
+		if err == nil {
+			s.readers = append(s.readers, u)
+			err = u.Start(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -159,6 +170,7 @@ func (s *system) program(u *unit, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
+	u.admin = admin
 	dir := filepath.Join(s.opts.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -186,7 +198,7 @@ func (s *system) reserve() (string, error) {
 }
 
 // ours are the processes that only faults end; guests are not among them.
-func (s *system) ours() []*unit { return slices.Concat(s.processors, []*unit{s.producer}) }
+func (s *system) ours() []*unit { return slices.Concat(s.processors, s.readers, []*unit{s.producer}) }
 
 func (s *system) lookAfter(ctx context.Context) {
 	for wait(ctx, 250*time.Millisecond) == nil {

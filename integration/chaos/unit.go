@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -17,7 +18,9 @@ import (
 // work. A process that ends while the lock is free has exited by itself.
 type unit struct {
 	*stack.Server
-	state string // the directory of a processor's local state
+	admin string // host:port of its admin server
+	base  string // of a reader, http://host:port; "" for others
+	state string // the directory of a processor's or reader's local state
 	disk  *disk  // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
 	exits atomic.Int64 // exits without a fault
@@ -52,7 +55,39 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 // assigned is what a processor logs when it gets partitions.
 const assigned = `"event":"partitions_assigned","group":"latest-like-action"`
 
-func (u *unit) atWork() bool { return strings.Contains(u.logSince(u.begin.Load()), assigned) }
+func (u *unit) atWork(ctx context.Context) bool {
+	if u.base == "" {
+		return strings.Contains(u.logSince(u.begin.Load()), assigned)
+	}
+	return u.ready(ctx)
+}
+
+func (u *unit) awaitWork(ctx context.Context, within time.Duration) error {
+	return waitUntil(ctx, within, u.String()+" to work", func() bool { return u.atWork(ctx) })
+}
+
+// role is what the process is, for the report.
+func (u *unit) role() string {
+	if u.base == "" {
+		return "processor"
+	}
+	return "reader"
+}
+
+func (u *unit) ready(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
 
 func (u *unit) logSize() int64 {
 	info, err := os.Stat(u.LogPath())

@@ -47,6 +47,26 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
+// Kept returns how many of these readers keep the reactions of each partition. It fails unless all can be read.
+func Kept(ctx context.Context, bases ...string) (readers map[int32]int, err error) {
+	readers = map[int32]int{}
+	for _, base := range bases {
+		a := newAsker(base)
+		defer a.close()
+		s, err := a.stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range s.Reactions {
+			if !p.Ready {
+				return nil, fmt.Errorf("%s keeps partition %d, but is not ready", base, p.AsOf.Partition)
+			}
+			readers[p.AsOf.Partition]++
+		}
+	}
+	return readers, nil
+}
+
 // ReaderResult is the result of a check of a reader.
 type ReaderResult struct {
 	// Answers that were compared, and the distinct as_of positions in likes among them.

@@ -1,0 +1,162 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"kudos/integration/oracle"
+)
+
+const (
+	readers    = 3
+	replicas   = 2
+	askEvery   = 50 * time.Millisecond // between rounds of questions to each reader
+	neverLiked = 1 << 40
+)
+
+// askedPosts are popular and unpopular ones, in several partitions.
+var askedPosts = []uint64{1, 2, 3, 5, 8, 34, 144, neverLiked}
+
+// newReader returns a reader that shares reactions with the others. One keeps the history of counts, too.
+func (s *system) newReader(i int) (*unit, error) {
+	at, err := s.reserve()
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("reader-%d", i)
+	u := &unit{base: "http://" + at, state: filepath.Join(s.opts.Dir, name, "state")}
+	args := []string{"reader", "--set", "reader.http_addr=" + at, "--set", "reader.advertised_url=" + u.base,
+		"--set", fmt.Sprintf("reader.replicas=%d", replicas), "--set", "reader.state_dir=" + u.state, "--set", "reader.cache_bytes=33554432",
+		"--set", "reader.session_timeout=" + sessionTimeout.String(), "--set", "reader.shutdown_timeout=5s"}
+	if i == 0 {
+		args = append(args, "--set", "reader.history=24h")
+	}
+	return u, s.program(u, name, args...)
+}
+
+func (s *system) bases() (list []string) {
+	for _, u := range s.readers {
+		list = append(list, u.base)
+	}
+	return list
+}
+
+// asked is what the readers say during an episode.
+type asked struct {
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	watched []*oracle.Watched
+	failed  []error
+}
+
+// askReaders queries each reader and follows a stream of it, until stop is called or ctx ends.
+func (r *run) askReaders(ctx context.Context) *asked {
+	a := &asked{}
+	ctx, a.cancel = context.WithCancel(ctx)
+	keep := func(u *unit, w *oracle.Watched, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		w.Shared = true
+		a.watched = append(a.watched, w)
+		if err != nil && ctx.Err() == nil {
+			r.opts.Log.Error("a reader failed", "server", u.String(), "error", err)
+			a.failed = append(a.failed, fmt.Errorf("%v: %w", u, err))
+		}
+	}
+	users := make([]uint64, shape().Users)
+	for i := range users {
+		users[i] = uint64(i + 1)
+	}
+	for _, u := range r.sys.readers {
+		a.work.Go(func() {
+			w, err := oracle.Watch(ctx, u.base, askedPosts, users, r.opts.Partitions, askEvery)
+			keep(u, w, err)
+		})
+		a.work.Go(func() {
+			never := func(map[uint64]oracle.Count) bool { return false }
+			w, err := oracle.Follow(ctx, []string{u.base}, askedPosts, never)
+			keep(u, w, err)
+		})
+	}
+	return a
+}
+
+func (a *asked) stop() { a.cancel(); a.work.Wait() }
+
+// readersLeft says what is missing when the timeout ends: "" if readers have read everything and all have replicas.
+func (r *run) readersLeft(ctx context.Context, timeout time.Duration) (left string, err error) {
+	for end := time.Now().Add(timeout); ; {
+		var behind []string
+		kept, err := oracle.Kept(ctx, r.sys.bases()...)
+		if err != nil {
+			behind = append(behind, err.Error())
+		}
+		for p := range r.opts.Partitions {
+			if kept[p] != replicas {
+				behind = append(behind, fmt.Sprintf("%d readers keep the reactions of partition %d", kept[p], p))
+			}
+		}
+		for _, u := range r.sys.readers {
+			asking, cancel := context.WithTimeout(ctx, 30*time.Second)
+			text, err := r.oracle.ReaderLeft(asking, u.base)
+			cancel()
+			if err != nil {
+				text = err.Error()
+			}
+			if text != "" {
+				behind = append(behind, u.String()+": "+text)
+			}
+		}
+		if left = strings.Join(behind, "; "); left == "" || time.Now().After(end) {
+			return left, nil
+		}
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return "", err
+		}
+	}
+}
+
+// checkReaders compares what the readers said during the episode, and what they say now that all is at rest. While a
+// torn transaction is repaired, positions go back.
+func (r *run) checkReaders(ctx context.Context, e *episode, a *asked) error {
+	for _, err := range a.failed {
+		e.diffs.Add("I8", "%v", err)
+	}
+	e.said = map[string]int{}
+	watched := a.watched
+	if e.torn != "" {
+		watched = nil
+	}
+	result, err := r.replay.Check(ctx, watched...)
+	if err != nil {
+		return fmt.Errorf("comparing what readers said: %w", err)
+	}
+	e.hear(result, "during faults")
+	for _, w := range watched {
+		e.said["reader requests and streams without an answer (not ready, or the reader was down)"] += w.Unavailable
+		e.said["streams opened"] += w.Streams
+	}
+	for _, u := range r.sys.readers {
+		result, err := r.oracle.Reader(ctx, u.base, oracle.Sample)
+		if err != nil {
+			e.diffs.Add("I7", "%v does not answer: %v", u, err)
+			continue
+		}
+		e.hear(result, "at rest")
+	}
+	return nil
+}
+
+func (e *episode) hear(result *oracle.ReaderResult, when string) {
+	e.diffs.Total += result.Differences.Total
+	e.diffs.Details = append(e.diffs.Details, result.Differences.Details...)
+	for kind, n := range result.Kinds {
+		e.said[fmt.Sprintf("reader answers compared %s: %s", when, kind)] += n
+	}
+}
