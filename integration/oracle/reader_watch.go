@@ -57,7 +57,8 @@ func Watch(
 	lists := make([]*listing, len(posts))
 	for round := 0; len(w.answers) < watchMost; round++ {
 		i := round % len(posts)
-		err := w.round(ctx, a, posts, i, users[round/len(posts)%len(users)], partitions)
+		user := users[(round+round/len(users))%len(users)] // each post is asked about with each user
+		err := w.round(ctx, a, posts, i, user, partitions)
 		if err == nil {
 			err = w.turn(ctx, a, posts[i], &lists[i])
 		}
