@@ -20,7 +20,7 @@ import (
 )
 
 // shortKinds are one kind of each sort, and those that no other test covers. `make chaos` runs all kinds.
-var shortKinds = []string{"processor-kill", "state-deleted", "broker-kill-coordinator", "mysql-failover",
+var shortKinds = []string{"processor-kill", "state-deleted", "reader-disk-lost", "broker-kill-coordinator", "mysql-failover",
 	"mysql-reply-lost", "kafka-reset", "events-poison", "events-misrouted"}
 
 // TestCountsAreExactUnderFaults is the short form of make chaos. At the end it runs the action for torn transactions,

@@ -30,7 +30,8 @@ func (s *system) newReader(i int) (*unit, error) {
 	name := fmt.Sprintf("reader-%d", i)
 	u := &unit{base: "http://" + at, state: filepath.Join(s.opts.Dir, name, "state")}
 	args := []string{"reader", "--set", "reader.http_addr=" + at, "--set", "reader.advertised_url=" + u.base,
-		"--set", fmt.Sprintf("reader.replicas=%d", replicas), "--set", "reader.state_dir=" + u.state, "--set", "reader.cache_bytes=33554432",
+		"--set", fmt.Sprintf("reader.replicas=%d", replicas),
+		"--set", "reader.state_dir=" + u.state, "--set", "reader.cache_bytes=33554432",
 		"--set", "reader.session_timeout=" + sessionTimeout.String(), "--set", "reader.shutdown_timeout=5s"}
 	if i == 0 {
 		args = append(args, "--set", "reader.history=24h")

@@ -80,7 +80,7 @@ func Watch(
 	return w, fmt.Errorf("watching the reader at %s: %d responses are too many to record", base, len(w.answers))
 }
 
-// away reports whether err means that the reader is down, not ready or behind a page's position, and not that it failed.
+// away reports whether err means that the reader is down, not ready or behind a page token, and not that it failed.
 func away(err error) bool {
 	var broken net.Error
 	return errors.As(err, &broken) && !broken.Timeout() || errors.Is(err, errCut) ||

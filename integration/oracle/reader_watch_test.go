@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -99,6 +100,31 @@ func TestReaderDuringChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want) })
 	}
+}
+
+// Nothing is older than what all readers had read at an earlier check.
+func TestReplayOverSeveralChecks(t *testing.T) {
+	r, f := newReplay([]uint64{1}, 1), NewFold(1)
+	check := func(likes int64, offset int64) string {
+		v := &ReaderResult{}
+		r.begin(v, &Watched{answers: []*answer{{post: 1, asOf: position{Offset: offset}, counts: &Count{Likes: likes}}}})
+		for range 2 {
+			e := Event{Post: 1, User: uint64(f.next[0] + 1), Action: kudosv1.Action_LIKE, TimeMs: 1}
+			r.reach(0, f.next[0])
+			r.add(0, f.next[0], e)
+			f.append(e)
+		}
+		r.end(f.next)
+		maps.Copy(r.read, f.next)
+		require.Equal(t, map[string]int{"counts": 1}, v.Kinds)
+		return v.Differences.String()
+	}
+	const right = "no differences"
+	require.Equal(t, right, check(1, 1))
+	require.Equal(t, right, check(2, 2))
+	require.Equal(t, right, check(5, 5))
+	require.Contains(t, check(5, 5), "as_of 0@5, but the readers had read up to 6")
+	require.Contains(t, check(8, 9), "want {Likes:9 Dislikes:0}, have {Likes:8 Dislikes:0}")
 }
 
 // A stream that breaks off resumes elsewhere, after the last event, and does not go back.
