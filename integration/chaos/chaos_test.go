@@ -20,8 +20,8 @@ import (
 )
 
 // shortKinds are one kind of each sort, and those that no other test covers. `make chaos` runs all kinds.
-var shortKinds = []string{"processor-kill", "state-deleted", "reader-disk-lost", "broker-kill-coordinator", "mysql-failover",
-	"mysql-reply-lost", "kafka-reset", "events-poison", "events-misrouted"}
+var shortKinds = []string{"processor-kill", "state-deleted", "reader-disk-lost", "broker-kill-coordinator",
+	"mysql-failover", "mysql-reply-lost", "kafka-reset", "events-poison", "events-misrouted"}
 
 // TestCountsAreExactUnderFaults is the short form of make chaos. At the end it runs the action for torn transactions,
 // and then changes the database, to verify that the oracle detects a difference.

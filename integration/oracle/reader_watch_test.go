@@ -107,7 +107,8 @@ func TestReplayOverSeveralChecks(t *testing.T) {
 	r, f := newReplay([]uint64{1}, 1), NewFold(1)
 	check := func(likes int64, offset int64) string {
 		v := &ReaderResult{}
-		r.begin(v, &Watched{answers: []*answer{{post: 1, asOf: position{Offset: offset}, counts: &Count{Likes: likes}}}})
+		a := &answer{post: 1, asOf: position{Offset: offset}, counts: &Count{Likes: likes}}
+		r.begin(v, &Watched{answers: []*answer{a}})
 		for range 2 {
 			e := Event{Post: 1, User: uint64(f.next[0] + 1), Action: kudosv1.Action_LIKE, TimeMs: 1}
 			r.reach(0, f.next[0])
