@@ -219,8 +219,10 @@ func (p *viewPartition) read(pin func(*store.Store, Copy) error, use func() erro
 		return p.notReady(p.reason)
 	}
 	err := p.use(pin, use)
-	if errors.Is(err, store.ErrCorrupted) { // the worker builds it again
-		return p.notReady(err)
+	if err != nil {
+		if why := store.Unusable(p.store); why != nil { // the next batch or tick reopens it
+			return p.notReady(why)
+		}
 	}
 	return err
 }

@@ -85,9 +85,10 @@ func TestViewOfACorruptedStore(t *testing.T) {
 	before := v.copyOf(0).now().opened
 	err := v.Read(0, func(s *store.Store, _ Copy) error {
 		s.Distrust(errors.New("for a test"))
-		return fmt.Errorf("reading: %w", store.ErrCorrupted)
+		return errors.New("checksum mismatch")
 	}, nil)
-	require.ErrorAs(t, err, new(*ViewNotReadyError), "it will be read again")
+	require.ErrorAs(t, err, new(*ViewNotReadyError))
+	require.ErrorContains(t, err, "local state is corrupted")
 	testkit.WaitFor(t, "the store to be reopened", func() bool { return v.copyOf(0).now().opened > before })
 	v.waitValue("a", "1")
 }

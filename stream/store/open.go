@@ -40,10 +40,10 @@ const (
 	corruptMark = "CORRUPTED"
 )
 
-// ErrCorrupted is the cause of errors of a store whose files are damaged.
-var ErrCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
-
-var errNotOpen = errors.New("local state is not open")
+var (
+	errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+	errNotOpen   = errors.New("local state is not open")
+)
 
 // Open opens the store, whatever log it copies. If its files are unusable, it starts empty: the log has everything.
 func (s *Store) Open() error {
@@ -63,11 +63,14 @@ func (s *Store) Open() error {
 	return nil
 }
 
+// Unusable returns why a store cannot be used until CatchUp reopens it, or nil. Readers may call it.
+func Unusable(s *Store) error { return s.failed("reading", s.unusableWhy()) }
+
 // unusableWhy returns why a store cannot be used: it is not open, a file is corrupted, or background work failed.
 func (s *Store) unusableWhy() error {
 	switch {
 	case s.corrupt.Load():
-		return ErrCorrupted
+		return errCorrupted
 	case s.db == nil:
 		return errNotOpen
 	}
@@ -109,7 +112,7 @@ func unusable(err error) bool {
 
 func (s *Store) load() error {
 	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, corruptMark)); err == nil {
-		return ErrCorrupted
+		return errCorrupted
 	}
 	s.corrupt.Store(false)
 	s.background, s.pace = newBackground(), &pace{FS: s.fs}

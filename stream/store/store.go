@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -138,9 +137,6 @@ func (w *Write) Commit(offset int64) error {
 func (s *Store) failed(operation string, err error) error {
 	if err == nil {
 		return nil
-	}
-	if s.corrupt.Load() && !errors.Is(err, ErrCorrupted) {
-		err = fmt.Errorf("%w: %w", ErrCorrupted, err)
 	}
 	return fmt.Errorf("%s local state in %s: %w", operation, s.dir, err)
 }

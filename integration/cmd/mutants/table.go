@@ -253,7 +253,7 @@ var mutants = []mutant{
 	{9, "a view's position and data change atomically", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n	if err := w.Commit(covered); err != nil {", "	if err := w.Commit(covered); err != nil {"), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
 	{9, "a giant transaction is not read before it is complete", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		return p.notReady", "	if false {\n		return p.notReady"), test("stream", "TestViewOfAGiantTransaction")},
-	{9, "a partition whose store is damaged is not ready", one(viewGo, "	if errors.Is(err, store.ErrCorrupted) {", "	if false {"), test("stream", "TestViewOfACorruptedStore")},
+	{9, "a partition whose store is damaged is not ready", one(viewGo, "why := store.Unusable(p.store); why != nil {", "why := store.Unusable(p.store); false {"), test("stream", "TestViewOfACorruptedStore")},
 	{9, "a view that cannot continue is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestUndecodableUpdateParksItsPartition")},
 	{9, "a view of a recreated log is rebuilt", one(catchUpGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfARecreatedTopic")},
 	{9, "a view checks by itself whether its log was recreated", one("stream/follow.go", "if err := sameTopic(s.ctx, s.cl, s.topic, s.log, s.count); err != nil {", "if err := error(nil); err != nil {"), test("stream", "TestViewNoticesARecreatedTopic")},
