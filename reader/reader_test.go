@@ -122,7 +122,8 @@ func TestReaderServesEverythingOnOneAddress(t *testing.T) {
 	} {
 		require.NotEmpty(t, r.get(path).Require(200).RequireHeader("Content-Type", contentType).Body, path)
 	}
-	r.get("/dashboard.json").RequireJSON(200, `{"producer_url":"https://likes.example.com"}`)
+	r.get("/dashboard.json").RequireJSON(200, `{"producer_url":"https://likes.example.com",
+		"post_url":"","title_url":"","grafana_url":""}`)
 
 	stream := r.openStream("Origin", listed)
 	require.Equal(t, listed, stream.Header.Get("Access-Control-Allow-Origin"))

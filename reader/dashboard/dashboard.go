@@ -1,12 +1,15 @@
-// Package dashboard is the reader's page at /: totals, trending posts, and a post with its like button, all live.
+// Package dashboard is the reader's page at /: totals, trending posts, a post with its like button, history and likers,
+// and the health of all processes.
 //
-// It serves embedded files: HTML, CSS and ES modules as they are in assets, with no build step and nothing from another
-// host. The page calls the reader's API (openapi.yaml) and sends likes to the producer.
+// It serves embedded files, with no build step and nothing from another host; only the titles of posts may come from
+// one. All modules are one file, and so are all style sheets. The page calls the reader's API (openapi.yaml) and sends
+// likes to the producer.
 package dashboard
 
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -17,6 +20,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,19 +32,27 @@ var files embed.FS
 
 type file struct {
 	contentType string
-	etag        string // strong: a hash of the content
+	etag        string // weak, because compression changes the bytes: a hash of the content
 	content     []byte
+	compressed  []byte // by gzip
 }
 
 type handler struct {
-	files    map[string]file
-	producer string // its origin, for the Content-Security-Policy
+	files   map[string]file
+	origins []string // of the producer and the titles, for the Content-Security-Policy
+}
+
+// Settings go to the page. An empty one switches off what needs it: the like button, links, titles, link to Grafana.
+type Settings struct {
+	ProducerURL string `json:"producer_url"` // as a browser reaches it, like the others
+	PostURL     string `json:"post_url"`     // with {post_id}
+	TitleURL    string `json:"title_url"`    // with {post_id}
+	GrafanaURL  string `json:"grafana_url"`
 }
 
 // Handler serves the page at /, its files at /assets/ and its settings at /dashboard.json. Any other path is 404.
-// producerURL is the producer as a browser reaches it; empty: the page has no like button.
-func Handler(producerURL string) http.Handler {
-	h := &handler{files: map[string]file{}, producer: origin(producerURL)}
+func Handler(settings Settings) http.Handler {
+	h := &handler{files: map[string]file{}, origins: []string{origin(settings.ProducerURL), origin(settings.TitleURL)}}
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -52,11 +64,12 @@ func Handler(producerURL string) http.Handler {
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: reading an embedded file: %v", err)) // cannot happen: they are embedded
 	}
-	settings, err := json.Marshal(map[string]string{"producer_url": producerURL})
+	h.join()
+	text, err := json.Marshal(settings)
 	if err != nil {
-		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: it is one string
+		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: they are strings
 	}
-	h.files["/dashboard.json"] = newFile("application/json", settings)
+	h.files["/dashboard.json"] = newFile("application/json", text)
 	h.files["/"] = h.files["/index.html"]
 	delete(h.files, "/index.html") // one URL for one page
 	return h
@@ -64,8 +77,43 @@ func Handler(producerURL string) http.Handler {
 
 func newFile(contentType string, content []byte) file {
 	hash := sha256.Sum256(content)
-	etag := `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
-	return file{contentType: contentType, etag: etag, content: content}
+	etag := `W/"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
+	var compressed bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // the level is valid
+	_, _ = w.Write(content)                                        // to memory: cannot fail
+	_ = w.Close()
+	return file{contentType: contentType, etag: etag, content: content, compressed: compressed.Bytes()}
+}
+
+// A request for each style sheet and module would delay the page, so they are joined, in this order: a module comes
+// after those that it imports. uPlot is a classic script.
+var (
+	styles  = []string{"vendor/uplot/uPlot.min", "theme", "layout", "parts"}
+	modules = []string{"format", "dom", "api", "live", "charts", "history", "headline", "trending", "reactions", "post",
+		"app"}
+)
+
+// The only forms in which modules import and export; a test requires it.
+var (
+	importForm = regexp.MustCompile(`(?m)^import \{([^}]+)\} from '\./(\w+)\.js';$`)
+	exportForm = regexp.MustCompile(`(?m)^export ((?:async )?function|class|const) (\w+)`)
+)
+
+func (h *handler) join() {
+	css, js := "", string(h.files["/assets/vendor/uplot/uPlot.iife.min.js"].content)+"\nwindow.uPlot = uPlot;\n"
+	for _, name := range styles {
+		css += string(h.files["/assets/"+name+".css"].content) + "\n"
+	}
+	for _, name := range modules { // each is a function that returns its exports
+		text, exports := string(h.files["/assets/"+name+".js"].content), ""
+		for _, m := range exportForm.FindAllStringSubmatch(text, -1) {
+			exports += m[2] + ", "
+		}
+		text = exportForm.ReplaceAllString(importForm.ReplaceAllString(text, "const {$1} = module_$2;"), "$1 $2")
+		js += fmt.Sprintf("const module_%s = await (async () => {\n%s\nreturn { %s};\n})();\n", name, text, exports)
+	}
+	h.files["/assets/all.css"] = newFile(contentTypes[".css"], []byte(css))
+	h.files["/assets/all.js"] = newFile(contentTypes[".js"], []byte(js))
 }
 
 // contentTypes replaces the machine's own tables, which differ.
@@ -95,21 +143,29 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The files of one version belong together, so the browser must revalidate each time; the ETag makes that a 304.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", f.etag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+	header.Set("Vary", "Accept-Encoding")
+	content := f.content
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		content = f.compressed
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
 // hostForm matches a host, with or without a port. Nothing else gets into a policy.
 var hostForm = regexp.MustCompile(`^[0-9A-Za-z.:\[\]_-]+$`)
 
-// policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it and to the
-// producer. Some browsers do not count WebSockets to the own host as 'self', so they are named.
+// policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it, to the
+// producer and to where the titles are. Some browsers do not count WebSockets to the own host as 'self', so they are named.
 func (h *handler) policy(host string) string {
 	connect := []string{"'self'"}
 	if hostForm.MatchString(host) {
 		connect = append(connect, "ws://"+host, "wss://"+host)
 	}
-	if h.producer != "" {
-		connect = append(connect, h.producer)
+	for _, o := range h.origins {
+		if o != "" && !slices.Contains(connect, o) {
+			connect = append(connect, o)
+		}
 	}
 	return strings.Join([]string{
 		"default-src 'self'",
