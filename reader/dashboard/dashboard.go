@@ -89,8 +89,8 @@ func newFile(contentType string, content []byte) file {
 // after those that it imports. uPlot is a classic script.
 var (
 	styles  = []string{"vendor/uplot/uPlot.min", "theme", "layout", "parts"}
-	modules = []string{"format", "dom", "api", "live", "charts", "history", "headline", "trending", "reactions", "post",
-		"app"}
+	modules = []string{"format", "dom", "route", "api", "status", "live", "csv", "titles", "charts", "history",
+		"compare", "headline", "trending", "reactions", "likers", "post", "health", "app"}
 )
 
 // The only forms in which modules import and export; a test requires it.
@@ -156,7 +156,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var hostForm = regexp.MustCompile(`^[0-9A-Za-z.:\[\]_-]+$`)
 
 // policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it, to the
-// producer and to where the titles are. Some browsers do not count WebSockets to the own host as 'self', so they are named.
+// producer and to the host of the titles. Some browsers do not count WebSockets to the own host as 'self', so they are
+// named.
 func (h *handler) policy(host string) string {
 	connect := []string{"'self'"}
 	if hostForm.MatchString(host) {
