@@ -431,7 +431,8 @@ test('the health page shows partitions, the last audit and what does not answer,
 test('a page has few requests and bytes', options, async (t) => {
   const page = await open(browser, 'assets/icons/kudos.svg'); // its origin, with an empty cache for the rest
   const asked = new Map();
-  page.on('response', (response) => asked.set(response.url(), response));
+  // Titles are an option, and come from another server.
+  page.on('response', (response) => new URL(response.url()).origin === reader && asked.set(response.url(), response));
   await page.goto(`${reader}/#post=7540`);
   await live(page);
   await text(page, '#post-likes', '0');
@@ -441,7 +442,7 @@ test('a page has few requests and bytes', options, async (t) => {
     const { responseBodySize } = response.url().includes('/v1/') ? { responseBodySize: 0 } : await response.request().sizes();
     bytes += responseBodySize;
   }
-  t.diagnostic(`${asked.size} requests, ${bytes} bytes without data: ${[...asked.keys()].join(' ')}`);
+  t.diagnostic(`${asked.size} requests, ${bytes} bytes without data: ${[...asked.keys()].map((url) => url.slice(reader.length, reader.length + 30)).join(' ')}`);
   assert.ok(asked.size <= 12);
   assert.ok(bytes <= 60_000 && bytes > 30_000);
   await close(page);
