@@ -35,9 +35,10 @@ func TestHealthNamesWhatIsWrongWhere(t *testing.T) {
 	r.now = func() time.Time { return now }
 	stable := kadm.ListedOffsets{schema.TopicLikes: {0: {Offset: 15}, 1: {Offset: 20}}}
 	audit := &schema.AuditResult{At: now, Differences: 3, Exit: 3}
-	open := []wire.OpenTransaction{{Topic: schema.TopicCounts, Position: wire.Position{Partition: 2, Offset: 7}, End: 9}}
+	at := wire.Position{Partition: 2, Offset: 7}
+	open := []wire.OpenTransaction{{Topic: schema.TopicCounts, Position: at, End: 9}}
 	r.likes.set(func() {
-		r.likes.mu.notReady[3] = &view.NotReadyError{Topic: schema.TopicCounts, Partition: 3, Behind: -1, Reason: "new"}
+		r.likes.mu.notReady[3] = &view.NotReadyError{Topic: schema.TopicCounts, Partition: 3, Behind: -1}
 		r.likes.mu.stable, r.likes.mu.open, r.likes.mu.audit = stable, open, audit
 		r.likes.mu.unknown = []string{"no coordinator"}
 	})

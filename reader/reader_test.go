@@ -205,6 +205,19 @@ func TestNewReaderRejectsInvalidOptions(t *testing.T) {
 	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the metrics")
 }
 
+func TestOptionsRejectInvalidURLs(t *testing.T) {
+	o := DefaultOptions()
+	o.PostURL, o.TitleURL = "https://a.example.com/{post_id}", "http://a.example.com:8080/{post_id}?x=1"
+	o.AdminURLs, o.GrafanaURL = []string{"http://10.0.0.7:9090"}, "https://grafana.example.com/d/kudos"
+	require.NoError(t, o.Validate())
+	o.PostURL, o.TitleURL = "https://a.example.com/", "javascript:{post_id}"
+	o.AdminURLs, o.GrafanaURL, o.ProducerURL = []string{"10.0.0.7:9090"}, "grafana", "//a"
+	err := o.Validate()
+	for _, key := range []string{"post_url", "title_url", "admin_urls", "grafana_url", "producer_url"} {
+		require.ErrorContains(t, err, "reader."+key+": ")
+	}
+}
+
 // With a certificate, everything is served over HTTPS only. Missing files must not lead to plain HTTP.
 func TestReaderTLS(t *testing.T) {
 	client, cert, key := apikit.TLSFiles(t)

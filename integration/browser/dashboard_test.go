@@ -33,7 +33,8 @@ func TestDashboard(t *testing.T) {
 	t.Cleanup(control.Close)
 	install(t)
 	node(t, []string{"KUDOS_READER=" + s.readerURL, "KUDOS_PRODUCER=" + s.producerURL, "KUDOS_CONTROL=" + control.URL,
-		"KUDOS_TITLES=" + s.titlesURL, "KUDOS_ADMIN=" + s.adminURL, "KUDOS_GONE=" + s.goneURL}, "--test", "--test-reporter=spec", "dashboard.test.mjs")
+		"KUDOS_TITLES=" + s.titlesURL, "KUDOS_ADMIN=" + s.adminURL, "KUDOS_GONE=" + s.goneURL},
+		"--test", "--test-reporter=spec", "dashboard.test.mjs")
 }
 
 // TestLockFileNamesNoRegistry: npm must use the registry that the user has configured.
