@@ -1,9 +1,7 @@
-// Package dashboard is the reader's page at /: totals, trending posts, a post with its like button, history and likers,
-// and the health of all processes.
+// Package dashboard is the reader's page at /: totals, trending posts, a post, and the health of all processes.
 //
-// It serves embedded files, with no build step and nothing from another host; only the titles of posts may come from
-// one. All modules are one file, and so are all style sheets. The page calls the reader's API (openapi.yaml) and sends
-// likes to the producer.
+// It serves embedded files, with no build step and nothing from another host, except the titles of posts. The page
+// calls the reader's API (openapi.yaml) and sends likes to the producer.
 package dashboard
 
 import (
@@ -91,10 +89,7 @@ var (
 	styles  = []string{"vendor/uplot/uPlot.min", "theme", "layout", "parts"}
 	modules = []string{"format", "dom", "route", "api", "status", "live", "csv", "titles", "charts", "history",
 		"compare", "headline", "trending", "reactions", "likers", "post", "health", "app"}
-)
-
-// The only forms in which modules import and export; a test requires it.
-var (
+	// The only forms in which modules import and export; a test requires it.
 	importForm = regexp.MustCompile(`(?m)^import \{([^}]+)\} from '\./(\w+)\.js';$`)
 	exportForm = regexp.MustCompile(`(?m)^export ((?:async )?function|class|const) (\w+)`)
 )
@@ -155,9 +150,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // hostForm matches a host, with or without a port. Nothing else gets into a policy.
 var hostForm = regexp.MustCompile(`^[0-9A-Za-z.:\[\]_-]+$`)
 
-// policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it, to the
-// producer and to the host of the titles. Some browsers do not count WebSockets to the own host as 'self', so they are
-// named.
+// policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it and to the
+// other origins. Some browsers do not count WebSockets to the own host as 'self', so they are named.
 func (h *handler) policy(host string) string {
 	connect := []string{"'self'"}
 	if hostForm.MatchString(host) {

@@ -22,6 +22,7 @@ export class History {
   #asked = 0; // responses to older requests are ignored
   #loaded = null; // when the answer came
   #inView = false;
+  #none = false; // the reader keeps no history: there is no need to ask again
 
   /**
    * @param {string} id prefix of the elements' ids
@@ -63,7 +64,7 @@ export class History {
   async load() {
     const subjects = this.#subjects();
     const asked = ++this.#asked;
-    if (!subjects.length || !this.#inView) return;
+    if (!subjects.length || !this.#inView || this.#none) return;
     const interval = this.#interval();
     const step = interval === 'day' ? 24 * hour : hour;
     const from = new Date(Math.floor((Date.now() - ranges[this.#range][0] * hour) / step) * step).toISOString();
@@ -81,6 +82,7 @@ export class History {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (asked !== this.#asked) return;
+      this.#none = error.is('no-history');
       // The answer to the same question stays visible, with its time.
       const same = this.#shown === question;
       this.#at('body').hidden = !same;
