@@ -110,7 +110,7 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	defer other.Close()
 
 	for _, c := range []struct{ addr, timeout, says string }{
-		{silent.Addr().String(), "200ms", "no response from the admin server (admin.addr)"},
+		{silent.Addr().String(), "200ms", "no report from the admin server (admin.addr)"},
 		{stack.ReserveForTest(t), "20s", "connection refused"},
 		{other.Listener.Addr().String(), "20s", `answered 200 OK, which is not a kudos readiness report: "hello"`},
 		{"127.0.0.1:0", "20s", "any free port"},

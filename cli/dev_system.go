@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	stdsql "database/sql"
 	"errors"
@@ -168,6 +169,7 @@ func (d *devSystem) directories() (kafka string, err error) {
 	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
 	d.cfg.Ranker.StateDir = filepath.Join(state, "ranker")
 	d.cfg.Reader.StateDir = filepath.Join(state, "reader")
+	d.cfg.Reader.History = cmp.Or(d.cfg.Reader.History, 7*24*time.Hour)
 	for _, cache := range []*int64{&d.cfg.Processor.CacheBytes, &d.cfg.Ranker.CacheBytes, &d.cfg.Reader.CacheBytes} {
 		*cache = min(*cache, devCacheBytes)
 	}
@@ -214,6 +216,9 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	}
 	defer readsOut.Close()
 	d.addLikeButton(likesIn.Addr(), readsOut.Addr())
+	if len(d.cfg.Reader.AdminURLs) == 0 && !strings.HasSuffix(d.cfg.Admin.Addr, ":0") {
+		d.cfg.Reader.AdminURLs = []string{"http://" + d.cfg.Admin.Addr}
+	}
 	d.cfg.Producer.UserBuckets = d.cfg.Topics.Layout().UserBuckets()
 	api, err := producer.New(d.cfg.Producer, d.cfg.Kafka, d.log, reg)
 	p, errP := processor.New(d.cfg.Processor, d.cfg.Kafka, db, d.log, reg)

@@ -13,6 +13,7 @@ import (
 	"kudos/config"
 	"kudos/ops/audit"
 	"kudos/ops/rebuild"
+	"kudos/schema"
 	"kudos/sql"
 )
 
@@ -162,7 +163,8 @@ func rebuiltText(depth rebuild.Depth, r *rebuild.Result) (text string) {
 	return text
 }
 
-const auditLong = `Compare MySQL with the stream while everything runs. It stops and changes nothing.
+const auditLong = `Compare MySQL with the stream while everything runs. It stops nothing, and writes only its
+result: as metadata of an offset of the consumer group audit, for the reader's health page.
 
 MySQL is read from one snapshot, with the position of the last update that it has counted.
 The expected counts are computed from the stream up to that same update, so likes that
@@ -208,18 +210,21 @@ func (a *app) auditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var text strings.Builder
-		_ = report.WriteText(&text) // to memory: cannot fail
-		if err := out.print(a.stdout, report, text.String()); err != nil {
-			return err
-		}
+		exit, result := exitDone, error(nil)
 		switch {
 		case !report.Equal:
-			return differentError{fmt.Errorf("MySQL and the stream differ: %d differences", report.Differences())}
+			exit, result = exitDifferent,
+				differentError{fmt.Errorf("MySQL and the stream differ: %d differences", report.Differences())}
 		case len(report.Unknown) > 0:
-			return fmt.Errorf("%d partitions could not be compared", len(report.Unknown))
+			exit, result = exitFailed, fmt.Errorf("%d partitions could not be compared", len(report.Unknown))
 		}
-		return nil
+		if err := report.Store(ctx, cfg.Kafka, exit, log); err != nil {
+			log.Warn("the result is not stored for the reader's health page; see docs/security.md for the ACLs",
+				"group", schema.GroupAudit, "error", err)
+		}
+		var text strings.Builder
+		_ = report.WriteText(&text) // to memory: cannot fail
+		return errors.Join(result, out.print(a.stdout, report, text.String()))
 	})
 }
 

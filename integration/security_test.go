@@ -215,6 +215,8 @@ func (s *secured) commands() {
 	require.Contains(s.t, s.as("topics", "topics", "check"),
 		"warning: broker 0: add.partitions.to.txn.retry.backoff.ms is 20, better 1")
 	s.as("audit", "audit", "--deep")
+	health := get[struct{ Audit struct{ Deep bool } }](s.t, "%s/v1/health", s.reads.base)
+	require.True(s.t, health.Audit.Deep, "the reader must see the last audit")
 	s.as("exclude", "ranker", "exclude", "7", "--reason", "a test")
 	require.Contains(s.t, s.as("exclude", "ranker", "exclusions"), "7")
 	s.as("exclude", "ranker", "include", "7")

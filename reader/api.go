@@ -17,6 +17,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"golang.org/x/sync/semaphore"
 
 	"kudos/httpserver"
@@ -66,6 +67,7 @@ type lanes struct {
 	counts    countsLane
 	reactions reactionsLane                                         // nil: this reader does not keep them
 	checkEnds func(ctx context.Context, want []wire.Position) error // see view.Likes.CheckEnds
+	askKafka  func(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 }
 
 // rankingsCopy is what the API needs of view.Rankings.
@@ -93,6 +95,7 @@ type api struct {
 	bodies      *httpserver.BodyReader
 	scratch     sync.Pool // *scratch
 	historyDown atomic.Bool
+	health      health
 }
 
 // newAPI does no I/O. A nil history means that MySQL is not configured.
@@ -144,6 +147,7 @@ func (a *api) routes() map[string]map[string]http.HandlerFunc {
 		"/v1/leaderboard":                     get(a.getLeaderboard, "region", "period"),
 		"/v1/analytics/likes":                 get(a.getLikesOverTime, "region", "interval", "from", "to"),
 		"/v1/stats":                           get(a.getStats),
+		"/v1/health":                          get(a.getHealth),
 		"/openapi.yaml":                       get(a.getDocument),
 		"/":                                   nil,
 	}

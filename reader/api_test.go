@@ -40,6 +40,7 @@ var succeeds = map[string]string{
 	"getLeaderboard":   "/v1/leaderboard?region=us-ca&period=day",
 	"getLikesOverTime": overTime + "?region=DE&interval=day&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z",
 	"getStats":         "/v1/stats",
+	"getHealth":        "/v1/health",
 	"getDocument":      "/openapi.yaml",
 }
 

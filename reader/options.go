@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"kudos/httpserver"
@@ -51,6 +52,13 @@ type Options struct {
 	// ProducerURL is where the dashboard's like button sends likes, as a browser reaches it; producer.origins must list
 	// the dashboard's origin. Empty: no button.
 	ProducerURL string `mapstructure:"producer_url"`
+	// PostURL is a post's page and TitleURL its title, which browsers fetch; both contain {post_id}. Empty: none.
+	PostURL  string `mapstructure:"post_url"`
+	TitleURL string `mapstructure:"title_url"`
+
+	// AdminURLs are the admin servers of other processes, which /v1/health asks; GrafanaURL is a link for operators.
+	AdminURLs  []string `mapstructure:"admin_urls"`
+	GrafanaURL string   `mapstructure:"grafana_url"`
 
 	ReadTimeout     time.Duration `mapstructure:"read_timeout"`     // of a request
 	WriteTimeout    time.Duration `mapstructure:"write_timeout"`    // of a response, from the request's headers on
@@ -66,7 +74,7 @@ func DefaultOptions() Options {
 		MaxWait:        5 * time.Second, CacheMaxAge: time.Second, MaxConcurrentRequests: 2_000,
 		MaxStreams: 10_000, LiveInterval: 200 * time.Millisecond,
 		HeartbeatInterval: 15 * time.Second, StreamWriteTimeout: 5 * time.Second,
-		Origins: []string{}, Dashboard: true,
+		Origins: []string{}, Dashboard: true, AdminURLs: []string{},
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, ShutdownTimeout: 10 * time.Second,
 	}
@@ -115,9 +123,21 @@ func (o Options) Validate() error {
 
 	err = httpserver.CheckOrigins(o.Origins)
 	check(err == nil, "origins", "%w", err)
-	check(o.ProducerURL == "" || isHTTP(o.ProducerURL), "producer_url",
-		"%q is not a URL such as https://likes.example.com", o.ProducerURL)
+	o.checkURLs(check)
 	return errors.Join(errs...)
+}
+
+func (o Options) checkURLs(check func(ok bool, key, format string, args ...any)) {
+	const form = "%q is not a URL such as https://www.example.com"
+	for key, s := range map[string]string{"producer_url": o.ProducerURL, "grafana_url": o.GrafanaURL} {
+		check(s == "" || isHTTP(s), key, form, s)
+	}
+	for key, s := range map[string]string{"post_url": o.PostURL, "title_url": o.TitleURL} {
+		check(s == "" || isHTTP(s) && strings.Contains(s, "{post_id}"), key, form+"/{post_id}", s)
+	}
+	for _, s := range o.AdminURLs {
+		check(isHTTP(s), "admin_urls", form, s)
+	}
 }
 
 func isHTTP(s string) bool {

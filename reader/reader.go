@@ -51,7 +51,7 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	if db != nil {
 		h, run = db.LikesByHour, append(run, db.CheckShards)
 	}
-	likes := lanes{counts: r.likes.Counts, checkEnds: r.likes.CheckEnds}
+	likes := lanes{counts: r.likes.Counts, checkEnds: r.likes.CheckEnds, askKafka: r.likes.AskKafka}
 	if r.likes.Reactions != nil {
 		likes.reactions = r.likes.Reactions
 	}
@@ -111,7 +111,8 @@ func routes(o Options, api *api, hub http.Handler) http.Handler {
 		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
 	}.Handler(hub))
 	if o.Dashboard {
-		page := dashboard.Handler(o.ProducerURL)
+		page := dashboard.Handler(dashboard.Settings{ProducerURL: o.ProducerURL, PostURL: o.PostURL,
+			TitleURL: o.TitleURL, GrafanaURL: o.GrafanaURL})
 		mux.Handle("/{$}", page)
 		mux.Handle("/assets/", page)
 		mux.Handle("/dashboard.json", page)

@@ -122,7 +122,8 @@ func TestReaderServesEverythingOnOneAddress(t *testing.T) {
 	} {
 		require.NotEmpty(t, r.get(path).Require(200).RequireHeader("Content-Type", contentType).Body, path)
 	}
-	r.get("/dashboard.json").RequireJSON(200, `{"producer_url":"https://likes.example.com"}`)
+	r.get("/dashboard.json").RequireJSON(200, `{"producer_url":"https://likes.example.com",
+		"post_url":"","title_url":"","grafana_url":""}`)
 
 	stream := r.openStream("Origin", listed)
 	require.Equal(t, listed, stream.Header.Get("Access-Control-Allow-Origin"))
@@ -202,6 +203,19 @@ func TestNewReaderRejectsInvalidOptions(t *testing.T) {
 	require.ErrorContains(t, create(DefaultOptions()), "kafka.brokers")
 	require.NoError(t, create(DefaultOptions(), "localhost:9092"))
 	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the metrics")
+}
+
+func TestOptionsRejectInvalidURLs(t *testing.T) {
+	o := DefaultOptions()
+	o.PostURL, o.TitleURL = "https://a.example.com/{post_id}", "http://a.example.com:8080/{post_id}?x=1"
+	o.AdminURLs, o.GrafanaURL = []string{"http://10.0.0.7:9090"}, "https://grafana.example.com/d/kudos"
+	require.NoError(t, o.Validate())
+	o.PostURL, o.TitleURL = "https://a.example.com/", "javascript:{post_id}"
+	o.AdminURLs, o.GrafanaURL, o.ProducerURL = []string{"10.0.0.7:9090"}, "grafana", "//a"
+	err := o.Validate()
+	for _, key := range []string{"post_url", "title_url", "admin_urls", "grafana_url", "producer_url"} {
+		require.ErrorContains(t, err, "reader."+key+": ")
+	}
 }
 
 // With a certificate, everything is served over HTTPS only. Missing files must not lead to plain HTTP.

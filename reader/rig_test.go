@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
@@ -52,7 +53,7 @@ func newRig(t testing.TB, change func(*Options), h history) *rig {
 		doc: apikit.LoadDocument(t, document),
 	}
 	var err error
-	r.api, err = newAPI(o, lanes{r.likes, r.likes, r.likes.CheckEnds}, r.rankings, h,
+	r.api, err = newAPI(o, lanes{r.likes, r.likes, r.likes.CheckEnds, r.likes.AskKafka}, r.rankings, h,
 		slog.New(slog.NewTextHandler(r.logged, nil)), r.Metrics)
 	require.NoError(t, err)
 	return r
@@ -152,6 +153,11 @@ type fakeLikes struct {
 		beyondEnd  error // what CheckEnds returns
 		layout     uint32
 		holders    []string // of each partition
+
+		stable  kadm.ListedOffsets
+		open    []wire.OpenTransaction
+		audit   *schema.AuditResult
+		unknown []string
 	}
 }
 
@@ -232,6 +238,13 @@ func (f *fakeLikes) CheckEnds(context.Context, []wire.Position) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mu.beyondEnd
+}
+
+func (f *fakeLikes) AskKafka(_ context.Context, h *wire.Health) kadm.ListedOffsets {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h.Transactions, h.Audit, h.Errors = append(h.Transactions, f.mu.open...), f.mu.audit, f.mu.unknown
+	return f.mu.stable
 }
 
 func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {

@@ -3,6 +3,7 @@ package schema
 import (
 	"slices"
 	"strconv"
+	"time"
 )
 
 // The topics. goka derives the name of a state table from the name of its group.
@@ -31,7 +32,18 @@ const (
 	GroupTrendingMySQL = "trending-mysql"
 
 	GroupReactions = "reader-reactions" // readers that share out the reactions
+	GroupAudit     = "audit"            // has no members; see AuditResult
 )
+
+// AuditResult is the result of the last `kudos audit`. It is the metadata, in JSON, of the offset of GroupAudit in
+// partition 0 of TopicState.
+type AuditResult struct {
+	At          time.Time `json:"at"`
+	Deep        bool      `json:"deep"`
+	Differences int64     `json:"differences"`
+	NotCompared int       `json:"not_compared"` // partitions
+	Exit        int       `json:"exit"`         // exit code of the command
+}
 
 // Record headers. A forwarded event has its original position, a dead letter its position and the error.
 const (

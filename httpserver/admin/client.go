@@ -16,27 +16,11 @@ func Ask(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	url := "http://" + target + "/readyz"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	answer, err := Read(ctx, "http://"+target+"/readyz")
 	if err != nil {
-		return fmt.Errorf("admin.addr: %w", err)
+		return fmt.Errorf("no report from the admin server (admin.addr): %w", err)
 	}
-	// Connect directly: proxy settings in the environment must not apply.
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		return fmt.Errorf("no response from the admin server (admin.addr): %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // the reasons of some hundred partitions fit
-	if err != nil {
-		return fmt.Errorf("reading the response of %s: %w", url, err)
-	}
-	var answer readiness
-	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Checks) == 0 {
-		return fmt.Errorf("%s answered %d %s, which is not a kudos readiness report: %.200q",
-			url, resp.StatusCode, http.StatusText(resp.StatusCode), body)
-	}
-	if resp.StatusCode == http.StatusOK && answer.Ready {
+	if answer.Ready {
 		return nil
 	}
 	errs := []error{errors.New("not ready")}
@@ -46,6 +30,31 @@ func Ask(ctx context.Context, addr string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Read returns the readiness report at a URL: /readyz, or /readyz?verbose with each partition.
+func Read(ctx context.Context, url string) (*Readiness, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	// Connect directly: proxy settings in the environment must not apply.
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20)) // some thousand partitions fit
+	if err != nil {
+		return nil, fmt.Errorf("reading the response of %s: %w", url, err)
+	}
+	answer := new(Readiness)
+	if err := json.Unmarshal(body, answer); err != nil || len(answer.Checks) == 0 {
+		return nil, fmt.Errorf("%s answered %d %s, which is not a kudos readiness report: %.200q",
+			url, resp.StatusCode, http.StatusText(resp.StatusCode), body)
+	}
+	answer.Ready = answer.Ready && resp.StatusCode == http.StatusOK
+	return answer, nil
 }
 
 // dialable returns the address of a server on this machine that listens on addr.

@@ -18,13 +18,14 @@ type Check struct {
 	Detail func() any // if not nil: what /readyz?verbose shows in addition
 }
 
-// readiness is the body of /readyz.
-type readiness struct {
+// Readiness is the body of /readyz.
+type Readiness struct {
 	Ready  bool          `json:"ready"`
-	Checks []checkResult `json:"checks"`
+	Checks []CheckResult `json:"checks"`
 }
 
-type checkResult struct {
+// CheckResult is the result of a Check.
+type CheckResult struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
 	Error  string `json:"error,omitempty"`
@@ -68,9 +69,9 @@ func text(body string) http.HandlerFunc {
 func readyz(checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		verbose := r.URL.Query().Has("verbose")
-		answer := readiness{Ready: true, Checks: make([]checkResult, 0, len(checks))}
+		answer := Readiness{Ready: true, Checks: make([]CheckResult, 0, len(checks))}
 		for _, c := range checks {
-			result := checkResult{Name: c.Name, Ready: true}
+			result := CheckResult{Name: c.Name, Ready: true}
 			if err := c.Ready(); err != nil {
 				result.Ready, result.Error = false, err.Error()
 				answer.Ready = false

@@ -48,9 +48,9 @@ func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
 	failing = errors.New(`partition 3 is parked: run "kudos topics check"`)
 	status, body = get(t, url+"/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	var answer readiness
+	var answer Readiness
 	require.NoError(t, json.Unmarshal(body, &answer))
-	require.Equal(t, readiness{Checks: []checkResult{
+	require.Equal(t, Readiness{Checks: []CheckResult{
 		{Name: "producer", Ready: true}, {Name: "processor", Error: failing.Error()},
 	}}, answer)
 

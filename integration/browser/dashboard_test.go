@@ -32,7 +32,8 @@ func TestDashboard(t *testing.T) {
 	control := httptest.NewServer(http.HandlerFunc(s.control))
 	t.Cleanup(control.Close)
 	install(t)
-	node(t, []string{"KUDOS_READER=" + s.readerURL, "KUDOS_PRODUCER=" + s.producerURL, "KUDOS_CONTROL=" + control.URL},
+	node(t, []string{"KUDOS_READER=" + s.readerURL, "KUDOS_PRODUCER=" + s.producerURL, "KUDOS_CONTROL=" + control.URL,
+		"KUDOS_TITLES=" + s.titlesURL, "KUDOS_ADMIN=" + s.adminURL, "KUDOS_GONE=" + s.goneURL},
 		"--test", "--test-reporter=spec", "dashboard.test.mjs")
 }
 
@@ -53,6 +54,8 @@ func (s *system) control(w http.ResponseWriter, r *http.Request) {
 		err = s.reader.Kill()
 	case "POST /reader/start":
 		err = s.reader.Start(r.Context())
+	case "POST /audit":
+		s.command("audit", "--brokers", s.brokers, "--mysql-dsn", s.dsn)
 	default:
 		err = errors.New("unknown control request")
 	}
@@ -115,6 +118,8 @@ type system struct {
 	t                                             testing.TB
 	program, brokers, dsn, readerURL, producerURL string
 	reader                                        *stack.Server
+
+	titlesURL, adminURL, goneURL string // a server of titles, and two admin servers, of which one does not exist
 }
 
 func newSystem(t testing.TB) *system {
@@ -126,20 +131,40 @@ func newSystem(t testing.TB) *system {
 		t: t, program: shared.Kudos(t), brokers: strings.Join(kafka.Brokers(), ","),
 		dsn:       shared.MariaDB(t).NewDatabase(t),
 		readerURL: "http://" + readerAt, producerURL: "http://" + producerAt,
+		goneURL: "http://" + stack.ReserveForTest(t),
 	}
+	adminAt := stack.ReserveForTest(t)
+	titles := httptest.NewServer(http.HandlerFunc(serveTitle))
+	t.Cleanup(titles.Close)
+	s.titlesURL, s.adminURL = titles.URL, "http://"+adminAt
 	s.command("topics", "apply", "--brokers", s.brokers, "--set", "topics.partitions=4",
 		"--set", "topics.replication_factor=1")
 	s.command("migrate", "--mysql-dsn", s.dsn)
 
-	s.start("processor", nil, "--mysql-dsn", s.dsn)
+	s.start("processor", nil, "--mysql-dsn", s.dsn, "--set", "admin.addr="+adminAt)
 	// Makes likes appear in rankings at once, although nothing else happens here.
 	s.start("ranker", nil, "--mysql-dsn", s.dsn, "--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=1s",
 		"--set", "ranker.emit_interval=50ms")
 	s.start("producer", dials(producerAt), "--set", "producer.http_addr="+producerAt,
 		"--set", "producer.origins="+s.readerURL)
 	s.reader = s.start("reader", s.readerAnswers, "--mysql-dsn", s.dsn, "--set", "reader.http_addr="+readerAt,
-		"--set", "reader.producer_url="+s.producerURL)
+		"--set", "reader.producer_url="+s.producerURL, "--set", "reader.history=200h",
+		"--set", "reader.post_url=https://www.example.com/posts/{post_id}",
+		"--set", "reader.title_url="+s.titlesURL+"/{post_id}",
+		"--set", "reader.grafana_url=https://grafana.example.com/d/kudos",
+		"--set", "reader.admin_urls="+s.adminURL+","+s.goneURL)
 	return s
+}
+
+// serveTitle knows titles of the posts from 7500 to 7599 only.
+func serveTitle(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	id := strings.TrimPrefix(r.URL.Path, "/")
+	title := ""
+	if strings.HasPrefix(id, "75") && len(id) == 4 {
+		title = "=A <b>post</b> with the number " + id
+	}
+	_ = json.NewEncoder(w).Encode(map[string]string{"title": title}) // the browser may be gone
 }
 
 func (s *system) command(args ...string) {
@@ -152,7 +177,10 @@ func (s *system) command(args ...string) {
 // start runs a role until the end of the test, with its own state directory.
 func (s *system) start(role string, probe func(context.Context) error, args ...string) *stack.Server {
 	dir := s.t.TempDir()
-	args = append([]string{role, "--brokers", s.brokers, "--set", "admin.addr=127.0.0.1:0"}, args...)
+	args = append([]string{role, "--brokers", s.brokers}, args...)
+	if role != "processor" {
+		args = append(args, "--set", "admin.addr=127.0.0.1:0")
+	}
 	if role != "producer" {
 		args = append(args, "--set", role+".state_dir="+filepath.Join(dir, "state"))
 	}

@@ -5,6 +5,8 @@ import { chromium } from 'playwright-core';
 /** Set by the Go test in this directory. */
 export const reader = process.env.KUDOS_READER;
 export const producer = process.env.KUDOS_PRODUCER;
+/** A server of posts' titles, a processor's admin server, and an admin server that does not exist. */
+export const [titles, admin, gone] = [process.env.KUDOS_TITLES, process.env.KUDOS_ADMIN, process.env.KUDOS_GONE];
 const control = process.env.KUDOS_CONTROL;
 
 /** Timeout of a step in ms, sufficient on slow machines. */
@@ -33,7 +35,7 @@ export async function open(browser, hash = '', options = {}) {
   page.on('pageerror', (error) => page.faults.push(`uncaught: ${error.stack}`));
   page.on('request', (request) => {
     const { origin, protocol } = new URL(request.url());
-    if (protocol !== 'data:' && origin !== reader && origin !== producer) page.faults.push(`request to another host: ${request.url()}`);
+    if (protocol !== 'data:' && ![reader, producer, titles].includes(origin)) page.faults.push(`request to another host: ${request.url()}`);
   });
   await page.goto(`${reader}/${hash}`);
   return page;
@@ -51,13 +53,16 @@ export async function text(page, selector, wanted, timeout = patience) {
 
 export const live = (page) => text(page, '#status', 'live');
 
+/** lost waits until the page says since when it knows nothing. */
+export const lost = (page) => page.waitForFunction(() => /^(as of \d\d:\d\d:\d\d, )?connection lost$/.test(document.getElementById('status').textContent));
+
 /** react likes (PUT) or withdraws (DELETE). */
 export async function react(method, post, user) {
   const response = await fetch(`${producer}/v1/posts/${post}/likes/${user}?region=DE`, { method });
   if (response.status !== 202) throw new Error(`${method} of user ${user} for post ${post}: ${response.status} ${await response.text()}`);
 }
 
-/** tell the Go test what to do: reader/kill or reader/start. */
+/** tell the Go test what to do: reader/kill, reader/start or audit. */
 export async function tell(what) {
   const response = await fetch(`${control}/${what}`, { method: 'POST' });
   if (!response.ok) throw new Error(`${what}: ${await response.text()}`);

@@ -9,8 +9,8 @@
 // The snapshot includes the position up to which MySQL has counted, and the stream is evaluated as of the same update.
 // A plain audit takes the counts in each post's last update before the position. A deep audit recounts the pairs of the
 // state table, which is ahead, and subtracts the updates since that position; it trusts only the users' reactions.
-// Each shard has its own snapshot, with the positions of its partitions. A row in the wrong shard is a difference. An
-// audit writes only temporary files, and its memory does not grow with the number of posts.
+// Each shard has its own snapshot, with the positions of its partitions. A row in the wrong shard is a difference. A
+// comparison writes only temporary files, and its memory does not grow with the number of posts.
 package audit
 
 import (

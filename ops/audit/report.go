@@ -1,13 +1,19 @@
 package audit
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
 // Report is the result of an audit.
@@ -124,6 +130,20 @@ func (s *Section[R]) writeText(t io.Writer, title, columns string, cells func(R)
 // Differences is the total number of differences.
 func (r *Report) Differences() int64 {
 	return r.Posts.Different + r.Hours.Different + r.State.Different + r.Strays.Different + int64(len(r.Problems))
+}
+
+// Store commits the result as an offset's metadata, for health pages (schema.AuditResult).
+func (r *Report) Store(ctx context.Context, kafka kafka.Options, exit int, log *slog.Logger) error {
+	metadata, _ := json.Marshal(schema.AuditResult{At: time.Now().UTC(), Deep: r.Deep, // cannot fail
+		Differences: r.Differences(), NotCompared: len(r.Unknown), Exit: exit})
+	cl, err := kafka.NewClient(log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var offsets kadm.Offsets
+	offsets.Add(kadm.Offset{Topic: schema.TopicState, LeaderEpoch: -1, Metadata: string(metadata)})
+	return kadm.NewClient(cl).CommitAllOffsets(ctx, schema.GroupAudit, offsets)
 }
 
 // WriteText prints the report as text, and what to do next.

@@ -1,7 +1,7 @@
-// Package dashboard is the reader's page at /: totals, trending posts, and a post with its like button, all live.
+// Package dashboard is the reader's page at /: totals, trending posts, a post, and the health of all processes.
 //
-// It serves embedded files: HTML, CSS and ES modules as they are in assets, with no build step and nothing from another
-// host. The page calls the reader's API (openapi.yaml) and sends likes to the producer.
+// It serves embedded files, with no build step and nothing from another host, except the titles of posts. The page
+// calls the reader's API (openapi.yaml) and sends likes to the producer.
 package dashboard
 
 import (
@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,14 +35,21 @@ type file struct {
 }
 
 type handler struct {
-	files    map[string]file
-	producer string // its origin, for the Content-Security-Policy
+	files   map[string]file
+	origins []string // of the producer and the titles, for the Content-Security-Policy
+}
+
+// Settings go to the page. An empty one switches off what needs it: the like button, links, titles, link to Grafana.
+type Settings struct {
+	ProducerURL string `json:"producer_url"` // as a browser reaches it, like the others
+	PostURL     string `json:"post_url"`     // with {post_id}
+	TitleURL    string `json:"title_url"`    // with {post_id}
+	GrafanaURL  string `json:"grafana_url"`
 }
 
 // Handler serves the page at /, its files at /assets/ and its settings at /dashboard.json. Any other path is 404.
-// producerURL is the producer as a browser reaches it; empty: the page has no like button.
-func Handler(producerURL string) http.Handler {
-	h := &handler{files: map[string]file{}, producer: origin(producerURL)}
+func Handler(settings Settings) http.Handler {
+	h := &handler{files: map[string]file{}, origins: []string{origin(settings.ProducerURL), origin(settings.TitleURL)}}
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -53,11 +61,12 @@ func Handler(producerURL string) http.Handler {
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: reading an embedded file: %v", err)) // cannot happen: they are embedded
 	}
-	settings, err := json.Marshal(map[string]string{"producer_url": producerURL})
+	h.join()
+	text, err := json.Marshal(settings)
 	if err != nil {
-		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: it is one string
+		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: they are strings
 	}
-	h.files["/dashboard.json"] = newFile("application/json", settings)
+	h.files["/dashboard.json"] = newFile("application/json", text)
 	h.files["/"] = h.files["/index.html"]
 	delete(h.files, "/index.html") // one URL for one page
 	return h
@@ -67,6 +76,34 @@ func newFile(contentType string, content []byte) file {
 	hash := sha256.Sum256(content)
 	etag := `W/"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
 	return file{contentType: contentType, etag: etag, content: content}
+}
+
+// A request for each style sheet and module would delay the page, so they are joined, in this order: a module comes
+// after those that it imports. uPlot is a classic script.
+var (
+	styles  = []string{"vendor/uplot/uPlot.min", "theme", "layout", "parts"}
+	modules = []string{"format", "dom", "route", "api", "status", "live", "csv", "titles", "charts", "history",
+		"compare", "headline", "trending", "reactions", "likers", "post", "health", "app"}
+	// The only forms in which modules import and export; a test requires it.
+	importForm = regexp.MustCompile(`(?m)^import \{([^}]+)\} from '\./(\w+)\.js';$`)
+	exportForm = regexp.MustCompile(`(?m)^export ((?:async )?function|class|const) (\w+)`)
+)
+
+func (h *handler) join() {
+	css, js := "", string(h.files["/assets/vendor/uplot/uPlot.iife.min.js"].content)+"\nwindow.uPlot = uPlot;\n"
+	for _, name := range styles {
+		css += string(h.files["/assets/"+name+".css"].content) + "\n"
+	}
+	for _, name := range modules { // each is a function that returns its exports
+		text, exports := string(h.files["/assets/"+name+".js"].content), ""
+		for _, m := range exportForm.FindAllStringSubmatch(text, -1) {
+			exports += m[2] + ", "
+		}
+		text = exportForm.ReplaceAllString(importForm.ReplaceAllString(text, "const {$1} = module_$2;"), "$1 $2")
+		js += fmt.Sprintf("const module_%s = await (async () => {\n%s\nreturn { %s};\n})();\n", name, text, exports)
+	}
+	h.files["/assets/all.css"] = newFile(contentTypes[".css"], []byte(css))
+	h.files["/assets/all.js"] = newFile(contentTypes[".js"], []byte(js))
 }
 
 // contentTypes replaces the machine's own tables, which differ.
@@ -108,14 +145,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var hostForm = regexp.MustCompile(`^[0-9A-Za-z.:\[\]_-]+$`)
 
 // policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it and to the
-// producer. Some browsers do not count WebSockets to the own host as 'self', so they are named.
+// other origins. Some browsers do not count WebSockets to the own host as 'self', so they are named.
 func (h *handler) policy(host string) string {
 	connect := []string{"'self'"}
 	if hostForm.MatchString(host) {
 		connect = append(connect, "ws://"+host, "wss://"+host)
 	}
-	if h.producer != "" {
-		connect = append(connect, h.producer)
+	for _, o := range h.origins {
+		if o != "" && !slices.Contains(connect, o) {
+			connect = append(connect, o)
+		}
 	}
 	return strings.Join([]string{
 		"default-src 'self'",

@@ -2,6 +2,8 @@ package view
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/reader/wire"
@@ -111,6 +114,41 @@ func (e *logEnds) check(ctx context.Context, want []wire.Position) (beyond error
 		}
 	}
 	return beyond
+}
+
+// AskKafka adds to h the open transactions, the last audit, and what Kafka does not answer. It returns the last stable
+// offsets.
+func (l *Likes) AskKafka(ctx context.Context, h *wire.Health) kadm.ListedOffsets {
+	cl := l.client.Load()
+	if cl == nil {
+		h.Errors = append(h.Errors, "the reader is starting")
+		return nil
+	}
+	adm := kadm.NewClient(cl)
+	topics := []string{schema.TopicLikes, schema.TopicState, schema.TopicCounts, schema.TopicTrending}
+	// The last stable offsets come second: a transaction that ends between the two requests is not open.
+	ends, err := adm.ListEndOffsets(ctx, topics...)
+	stable, stableErr := adm.ListCommittedOffsets(ctx, topics...)
+	for _, at := range stable.Offsets().Sorted() {
+		if end, ok := ends.Lookup(at.Topic, at.Partition); ok && end.Err == nil && at.At < end.Offset {
+			h.Transactions = append(h.Transactions, wire.OpenTransaction{
+				Topic: at.Topic, Position: wire.Position{Partition: at.Partition, Offset: at.At}, End: end.Offset})
+		}
+	}
+	audits, auditErr := adm.FetchOffsetsForTopics(ctx, schema.GroupAudit, schema.TopicState)
+	last, _ := audits.Lookup(schema.TopicState, 0)
+	if last.Metadata != "" {
+		auditErr = errors.Join(auditErr, json.Unmarshal([]byte(last.Metadata), &h.Audit))
+	}
+	for what, err := range map[string]error{
+		"the end offsets": errors.Join(err, stableErr, ends.Error(), stable.Error()),
+		"the last audit":  errors.Join(auditErr, last.Err),
+	} {
+		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			h.Errors = append(h.Errors, fmt.Sprintf("Kafka does not tell %s: %s", what, err))
+		}
+	}
+	return stable
 }
 
 func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/testkit"
+	"kudos/ops/audit"
 	"kudos/reader/wire"
 	"kudos/schema"
 )
@@ -211,4 +213,42 @@ func TestEndOffsetsAreRequestedTogether(t *testing.T) {
 		_, err := r.told(r.ask(100), -1)
 		require.NoError(t, err)
 	})
+}
+
+func TestAskKafkaForOpenTransactionsAndTheLastAudit(t *testing.T) {
+	t.Parallel()
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicCounts, schema.TopicLikes, schema.TopicTrending)
+	f := newFoldOn(t, cluster, kafka, 30, 3)
+	l := newCopy(f.kafka, t.TempDir())
+	var early wire.Health
+	require.Nil(t, l.AskKafka(t.Context(), &early))
+	require.Equal(t, []string{"the reader is starting"}, early.Errors)
+	start(t, l.Run)
+	testkit.WaitFor(t, "the client", func() bool { return l.client.Load() != nil })
+	ask := func() (h wire.Health, likesEnd int64) {
+		stable := l.AskKafka(t.Context(), &h)
+		require.Empty(t, h.Errors)
+		return h, stable[schema.TopicLikes][1].Offset
+	}
+	h, end := ask()
+	require.Nil(t, h.Audit)
+	require.Empty(t, h.Transactions)
+
+	cl := f.cluster.Client(kgo.TransactionalID("open"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, cl.BeginTransaction())
+	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicLikes, Partition: 1}).FirstErr())
+	h, stable := ask()
+	require.Equal(t, end, stable)
+	require.Equal(t, []wire.OpenTransaction{{Topic: schema.TopicLikes, End: end + 1,
+		Position: wire.Position{Partition: 1, Offset: end}}}, h.Transactions)
+	require.NoError(t, cl.EndTransaction(t.Context(), kgo.TryAbort))
+	h, _ = ask()
+	require.Empty(t, h.Transactions)
+
+	report := audit.Report{Deep: true, Problems: []string{"one"}, Unknown: []string{"a", "b"}}
+	require.NoError(t, report.Store(t.Context(), f.kafka, 3, testkit.Log()))
+	h, _ = ask()
+	require.WithinDuration(t, time.Now(), h.Audit.At, time.Minute)
+	h.Audit.At = time.Time{}
+	require.Equal(t, &schema.AuditResult{Deep: true, Differences: 1, NotCompared: 2, Exit: 3}, h.Audit)
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/reader/wire"
@@ -29,6 +30,8 @@ type Likes struct {
 	kafka kafka.Options
 	log   *slog.Logger
 	ends  *logEnds
+
+	client atomic.Pointer[kgo.Client] // while Run runs
 }
 
 // NewLikes returns the lanes; it starts nothing.
@@ -65,6 +68,7 @@ func (l *Likes) Run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
+	l.client.Store(cl)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.Counts.run(ctx, cl) })
 	if l.Reactions != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kudos/httpserver/admin"
 	"kudos/schema"
 )
 
@@ -161,6 +162,37 @@ type Stats struct {
 type PartitionStats struct {
 	AsOf  Position `json:"as_of"`
 	Ready bool     `json:"ready"`
+}
+
+// Health is what an operator asks first.
+type Health struct {
+	At           time.Time           `json:"at"`
+	Lanes        []LaneStats         `json:"lanes"`
+	Processes    []Process           `json:"processes"` // one for each of reader.admin_urls
+	Transactions []OpenTransaction   `json:"transactions"`
+	Audit        *schema.AuditResult `json:"audit,omitempty"`  // the last one; nil: none is known
+	Errors       []string            `json:"errors,omitempty"` // what is unknown, and why
+}
+
+// LaneStats is a partition of a lane.
+type LaneStats struct {
+	Lane string `json:"lane"`
+	PartitionStats
+	Lag int64 `json:"lag_records"` // of likes; -1: unknown
+}
+
+// Process is what an admin server answered, or why it did not.
+type Process struct {
+	URL   string `json:"url"`
+	Error string `json:"error,omitempty"`
+	*admin.Readiness
+}
+
+// OpenTransaction is in a partition whose records from Stable on consumers do not get yet.
+type OpenTransaction struct {
+	Position
+	Topic string `json:"topic"`
+	End   int64  `json:"high_watermark"`
 }
 
 // The most requested bodies are written without reflection; a test compares them with encoding/json. as_of is the last

@@ -17,7 +17,7 @@ class Chart {
     this.#data = data;
     this.#draw();
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#draw());
-    new ResizeObserver(() => this.#plot.setSize(this.#size())).observe(element);
+    new ResizeObserver(() => element.clientWidth && this.#plot.setSize(this.#size())).observe(element);
   }
 
   /** show new data; redraw also evaluates the options again. */
@@ -119,7 +119,9 @@ export function countChart(element, seconds) {
   }), [[], []]);
 }
 
-/** barChart shows a bar per hour or day (UTC); the last one is incomplete. */
+/**
+ * barChart shows a bar per hour or day (UTC), of which the last is incomplete, and a line of the same of another post.
+ */
 export function barChart(element, interval, onPoint) {
   const label = (_, values) => values.map((at) => {
     const date = new Date(at * 1000);
@@ -134,7 +136,7 @@ export function barChart(element, interval, onPoint) {
     series: [{}, {
       fill: color('--accent'), stroke: color('--accent'), width: 0,
       points: { show: false }, paths: window.uPlot.paths.bars({ size: [0.72, 48], radius: 0.15 }),
-    }],
+    }, { stroke: color('--second'), width: 2, points: { size: 6, fill: color('--second') } }],
     hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
-  }), [[], []]);
+  }), [[], [], []]);
 }

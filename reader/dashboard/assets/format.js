@@ -65,3 +65,10 @@ const calendar = utc({ day: 'numeric', month: 'short' });
 
 export const timeOfDay = (date) => clock.format(date);
 export const dayOf = (date) => calendar.format(date);
+export const secondsOfDay = (date) => date.toLocaleTimeString('en-GB');
+
+/** sortRegions: global first, unknown (ZZ) last. */
+export function sortRegions(regions) {
+  const place = (code) => (code === 'global' ? 0 : code === 'ZZ' ? 2 : 1);
+  return [...regions].sort((a, b) => place(a) - place(b) || regionName(a).localeCompare(regionName(b)));
+}

@@ -36,10 +36,10 @@ export class Headline {
       if (!(error instanceof ApiError)) throw error;
       this.#before = null;
       this.#point(null, null);
-      const answered = error.problem !== null;
+      const answered = error.is('not-ready');
       this.#status.set('stats', answered ? 'not ready' : 'reconnecting');
       setText(byId('lag'), '–');
-      setText(byId('lag-note'), answered ? `not ready: ${error.message}` : 'the reader cannot be reached');
+      setText(byId('lag-note'), answered ? `not ready: ${error.message}` : error.message);
     }
   }
 

@@ -7,6 +7,7 @@ import { counted, idHint, number, parseId, signed } from './format.js';
 import { LiveStream } from './live.js';
 import { Reactions } from './reactions.js';
 import { linkTo, route } from './route.js';
+import { pageOf, titleOf } from './titles.js';
 
 const chartSeconds = 180;
 const rateSeconds = 10; // range of the recent change
@@ -14,6 +15,7 @@ const rateSeconds = 10; // range of the recent change
 export class Post {
   #status;
   #onOpen;
+  #onCounts;
   #stream = null;
   #id = '';
   #shown = null; // the counts on the page
@@ -24,9 +26,10 @@ export class Post {
   #say = politely(15_000);
   #reactions;
 
-  constructor(status, { producer, onOpen }) {
+  constructor(status, { producer, onOpen, onCounts }) {
     this.#status = status;
     this.#onOpen = onOpen;
+    this.#onCounts = onCounts;
     this.#reactions = new Reactions(producer, this);
     byId('post-form').addEventListener('submit', (event) => {
       event.preventDefault();
@@ -54,6 +57,7 @@ export class Post {
     if (shown && epoch === this.#epoch && counts.as_of.offset < shown.as_of.offset) return;
     this.#epoch = epoch;
     this.#shown = counts;
+    this.#onCounts(counts);
     this.#draw(shown);
     const covered = ({ partition, offset }) => partition === counts.as_of.partition && offset < counts.as_of.offset;
     for (const { resolve } of this.#waiting.filter(covered)) resolve(performance.now());
@@ -72,7 +76,7 @@ export class Post {
     setText(byId('post-error'), id ? '' : idHint);
     byId('post-input').setAttribute('aria-invalid', String(!id));
     if (!id) return;
-    location.hash = linkTo({ post: id });
+    location.hash = linkTo({ post: id, compare: '' });
     if (id !== this.#id) this.#open(id); // same URL: no hashchange event
   }
 
@@ -91,6 +95,7 @@ export class Post {
   #reveal() {
     const { top, bottom } = byId('post-title').getBoundingClientRect();
     if (top < 0 || bottom > innerHeight) byId('post-title').scrollIntoView({ behavior: reducedMotion() ? 'auto' : 'smooth' });
+    byId('post-title').focus({ preventScroll: true });
     announce(`Post ${this.#id} is shown.`);
   }
 
@@ -105,6 +110,7 @@ export class Post {
     byId('post-input').value = id;
     byId('post-input').setAttribute('aria-invalid', 'false');
     setText(byId('post-id'), id);
+    this.#name(id);
     setText(byId('post-likes'), '–');
     setText(byId('post-dislikes'), '–');
     setText(byId('post-source'), `GET ${address('/v1/stream', { post_ids: id })}`);
@@ -113,6 +119,16 @@ export class Post {
     this.#reactions.open(id);
     this.#stream = new LiveStream({ post_ids: id }, 'likes',
       (counts, eventId) => this.take(counts, eventId.split('.')[0]), (state) => this.#status.set('post', state));
+  }
+
+  /** name shows the post's title, and links to its page. */
+  async #name(id) {
+    const page = pageOf(id);
+    byId('post-link').hidden = !page;
+    if (page) byId('post-link').href = page;
+    setText(byId('post-heading'), '');
+    const title = await titleOf(id);
+    if (id === this.#id) setText(byId('post-heading'), title);
   }
 
   #draw(before) {
@@ -135,7 +151,7 @@ export class Post {
   /** pass moves the chart and the note to now. */
   #pass() {
     this.#note();
-    if (!this.#shown || document.hidden) return;
+    if (!this.#shown || document.hidden || this.#status.stale) return;
     const now = Date.now() / 1000;
     // Keep one older change: the level at the left edge.
     while (this.#past.length > 1 && this.#past[1].at < now - chartSeconds) this.#past.shift();
@@ -151,6 +167,8 @@ export class Post {
     const then = this.#past.findLast((p) => p.at <= since) ?? this.#past[0];
     const growth = likes - then.likes;
     const place = `as of partition ${asOf.partition}, offset ${asOf.offset}`;
+    // While the connection is lost, nothing is known of the last seconds.
+    if (this.#status.stale) return setText(byId('post-note'), `Last known ${place}`);
     const none = likes === 0 && dislikes === 0;
     const lately = none ? 'No reactions to this post' : `${growth ? signed(growth) : 'No change'} in the last ${rateSeconds} s`;
     setText(byId('post-note'), `${lately} · ${place}`);

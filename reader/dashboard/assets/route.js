@@ -1,14 +1,14 @@
-// The page's state, in the URL: #post=42&region=DE&window=1h. So views can be linked to, and
+// The page's state, in the URL: #post=42&region=DE&window=1h, or #page=health. So views can be linked to, and
 // the back button works.
 
-/** route is the state in the URL: post, region and window, each optional. */
+/** route is the state in the URL; each part of it is optional. */
 export const route = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
 /** linkTo returns the hash with changes. */
 export function linkTo(changes) {
-  const { post, region, window } = { ...route(), ...changes };
+  const state = { ...route(), ...changes };
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ post, region, window })) if (value) query.set(key, value);
+  for (const key of ['page', 'post', 'compare', 'region', 'window', 'range']) if (state[key]) query.set(key, state[key]);
   return `#${query}`;
 }
 

@@ -1,10 +1,12 @@
 // Trending: the live ranking of a region and window.
 
 import { ApiError, address, get } from './api.js';
+import { download } from './csv.js';
 import { byId, element, fillSegments, fillSelect, politely, reducedMotion, setText, whileVisible } from './dom.js';
-import { counted, number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
+import { counted, number, regionName, score, sortRegions, timeOfDay, windowMinutes, windowName } from './format.js';
 import { LiveStream } from './live.js';
 import { linkTo, replaceRoute, route } from './route.js';
+import { titleOf } from './titles.js';
 
 const listEvery = 30_000; // ms between requests for the list; less while the wanted ranking is missing
 const changeStays = 12_000; // ms that a rank change is shown
@@ -36,6 +38,7 @@ export class Trending {
       this.#all = !this.#all;
       this.#draw();
     });
+    byId('ranking-csv').addEventListener('click', () => this.#download());
     window.addEventListener('hashchange', () => this.#follow());
   }
 
@@ -137,7 +140,7 @@ export class Trending {
     const shown = this.#all ? posts : posts.slice(0, few);
     const decay = kind === 'decay';
     byId('score-head').hidden = !decay;
-    byId('ranking').hidden = !posts.length;
+    byId('ranking').hidden = byId('ranking-csv').hidden = !posts.length;
     setText(byId('ranking-caption'), `Posts with the most likes: ${regionName(region)}, ${windowName(window)}`);
     const end = window === 'day' ? 'likes of today (UTC)' : to ? `to ${timeOfDay(new Date(to))} UTC` : 'all current likes';
     const weight = decay ? `; the weight of a like halves every ${halfLife}` : '';
@@ -166,9 +169,10 @@ export class Trending {
       };
       row.element = element('tr', { 'data-post': id }, row.rank, row.change, element('td', { class: 'col-post' }, row.link), row.score, row.likes);
       this.#rows.set(id, row);
+      titleOf(id).then((title) => title && row.link.replaceChildren(title, ' ', element('span', { class: 'row-id' }, id)));
     }
     setText(row.rank, String(rank));
-    row.link.href = linkTo({ post: id });
+    row.link.href = linkTo({ post: id, compare: '' });
     row.link.setAttribute('aria-current', String(id === this.#open));
     row.score.hidden = !decay;
     setText(row.score, score(points));
@@ -176,6 +180,14 @@ export class Trending {
     row.element.style.setProperty('--share', String(likes / most));
     this.#drawChange(id, row);
     return row.element;
+  }
+
+  async #download() {
+    const { region, window } = this.#chosen;
+    const shown = this.#all ? this.#ranking.posts : this.#ranking.posts.slice(0, few);
+    const titles = await Promise.all(shown.map((post) => titleOf(post.post_id)));
+    download(`trending-${region}-${window}`, [['rank', 'post_id', 'title', 'likes', 'score'],
+      ...shown.map((post, i) => [post.rank, post.post_id, titles[i], post.likes, post.score])]);
   }
 
   #drawChange(id, row) {
@@ -208,12 +220,6 @@ function change(before, rank) {
   const by = Math.abs(before - rank);
   if (rank < before) return { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` };
   return { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
-}
-
-/** sortRegions: global first, unknown (ZZ) last. */
-export function sortRegions(regions) {
-  const place = (code) => (code === 'global' ? 0 : code === 'ZZ' ? 2 : 1);
-  return [...regions].sort((a, b) => place(a) - place(b) || regionName(a).localeCompare(regionName(b)));
 }
 
 /** reorder replaces the rows; existing ones glide to their new positions. */
