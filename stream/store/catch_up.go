@@ -60,10 +60,7 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (ne
 }
 
 func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (int64, error) {
-	if s.unusableWhy() != nil {
-		alone()
-	}
-	if err := s.refresh(); err != nil {
+	if err := s.refresh(alone); err != nil {
 		return 0, err
 	}
 	start, end, err := kafka.Bounds(ctx, cl, s.topic, s.partition)

@@ -54,12 +54,12 @@ func TestStoreWithMissingFiles(t *testing.T) {
 		put(t, s, 7, "", "a")
 		require.NoError(t, os.RemoveAll(filepath.Dir(s.dir)))
 		failBackground(t, s)
-		require.NoError(t, s.refresh())
+		require.NoError(t, s.refresh(func() {}))
 		_, ok := s.Offset()
 		require.False(t, ok, "nothing is left")
 		put(t, s, 8, "", "b")
 		require.NoError(t, s.db.Flush())
-		require.NoError(t, s.refresh(), "the failure is gone")
+		require.NoError(t, s.refresh(func() {}), "the failure is gone")
 		require.Equal(t, "b", get(t, s, "b"))
 	})
 }
@@ -80,7 +80,7 @@ func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
 func resumesWithCapacity(t *testing.T, s *Store, full *atomic.Bool) {
 	t.Helper()
 	full.Store(false)
-	require.NoError(t, s.refresh())
+	require.NoError(t, s.refresh(func() {}))
 	requireOffset(t, s, 7, "what was in memory is read from the log again")
 	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
 	put(t, s, 8, "", "b")
@@ -101,8 +101,8 @@ func TestStoreOnAFullDisk(t *testing.T) {
 
 	full.Store(true)
 	failBackground(t, s)
-	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
-	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "as long as the disk is full")
+	require.ErrorIs(t, s.refresh(func() {}), syscall.ENOSPC)
+	require.ErrorIs(t, s.refresh(func() {}), syscall.ENOSPC, "as long as the disk is full")
 	resumesWithCapacity(t, s, full)
 }
 
@@ -123,7 +123,7 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("c"), []byte("c")))
 	require.Error(t, w.Commit(9))
-	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
+	require.ErrorIs(t, s.refresh(func() {}), syscall.ENOSPC)
 	resumesWithCapacity(t, s, full)
 }
 

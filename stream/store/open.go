@@ -77,12 +77,13 @@ func (s *Store) unusableWhy() error {
 	return s.background.err()
 }
 
-// refresh reopens an unusable store. What was only in memory is read from the log again. Nobody else may be reading.
-func (s *Store) refresh() error {
+// refresh reopens an unusable store, after alone. What was only in memory is read from the log again.
+func (s *Store) refresh(alone func()) error {
 	why := s.unusableWhy()
 	if why == nil {
 		return nil
 	}
+	alone()
 	if s.db != nil {
 		s.log.Warn("local state is opened again", "dir", s.dir, "error", why)
 		s.closeBuffer()
