@@ -3,7 +3,6 @@
 //   - server.go: a server's lifecycle;
 //   - certificate.go: its TLS certificate, reloaded when the files change;
 //   - bodies.go: reads request bodies before they take a slot;
-//   - compress.go: compresses large responses;
 //   - cors.go: which web pages of other hosts may send requests from a browser.
 package httpserver
 

@@ -7,6 +7,7 @@ package dashboard
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -21,7 +22,6 @@ import (
 	"strings"
 	"time"
 
-	"kudos/httpserver"
 	"kudos/httpserver/problem"
 )
 
@@ -32,6 +32,7 @@ type file struct {
 	contentType string
 	etag        string // a hash of the content; weak, since it may be compressed
 	content     []byte
+	compressed  []byte // by gzip
 }
 
 type handler struct {
@@ -75,7 +76,11 @@ func Handler(settings Settings) http.Handler {
 func newFile(contentType string, content []byte) file {
 	hash := sha256.Sum256(content)
 	etag := `W/"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`
-	return file{contentType: contentType, etag: etag, content: content}
+	var compressed bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // the level is valid
+	_, _ = w.Write(content)                                        // to memory: cannot fail
+	_ = w.Close()
+	return file{contentType: contentType, etag: etag, content: content, compressed: compressed.Bytes()}
 }
 
 // A request for each style sheet and module would delay the page, so they are joined, in this order: a module comes
@@ -135,8 +140,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("ETag", f.etag)
 	header.Set("Vary", "Accept-Encoding")
 	content := f.content
-	if r.Header["Range"] == nil {
-		content = httpserver.Compress(header, r, content)
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		content = f.compressed
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
