@@ -109,10 +109,7 @@ func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 		}
 		a.follower.NotYet(err)
 		a.log.Warn("waiting for the topic", "topic", schema.TopicUpdates, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(a.opts.ParkInterval):
-		}
+		kafka.Sleep(ctx, a.opts.ParkInterval)
 	}
 }
 

@@ -141,10 +141,7 @@ func (d *directory) write(name string, content any) error {
 	if err := d.checkLock(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
+	text, _ := json.Marshal(content) // cannot fail: an identity or a position
 	file, err := d.create(name + ".next")
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/config"
+	"kudos/ops/progress"
 	"kudos/producer/importer"
 )
 
@@ -43,7 +44,8 @@ are imported. If there are invalid lines, the exit code is 1.`,
 	rejects := cmd.Flags().String("rejects", "", "file for invalid lines (default FILE.rejects)")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, args []string) (err error) {
-		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout()}
+		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout(),
+			Repeat: progress.Repeat}
 		if opts.Format, err = importer.ParseFormat(*format); err != nil {
 			return usageError{err}
 		}

@@ -108,14 +108,11 @@ func decode(raw any, s setting) error {
 func textOf(raw any) string { return strings.TrimSpace(fmt.Sprint(raw)) }
 
 func decodeText(text string, into reflect.Value) error {
-	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+	d, _ := mapstructure.NewDecoder(&mapstructure.DecoderConfig{ // fails only if Result is no pointer
 		Result: into.Addr().Interface(),
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(
 			mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToBasicTypeHookFunc()),
 	})
-	if err != nil {
-		return err
-	}
 	switch err := d.Decode(text); {
 	case err == nil:
 		return nil

@@ -235,10 +235,8 @@ func (c *cleaner) waitUntilStable(ctx context.Context, tp topicPartition) (int64
 		if log != nil && log.LastStableOffset == log.HighWatermark {
 			return log.HighWatermark, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !kafka.Sleep(ctx, time.Millisecond) {
 			return 0, fmt.Errorf("its transaction did not end within %s", c.holdTimeout)
-		case <-time.After(time.Millisecond):
 		}
 	}
 }

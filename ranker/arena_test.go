@@ -102,8 +102,7 @@ func (a *arena) feedAll(tapes [][]rankings.Record, some int) {
 
 func (a *arena) exclude(post uint64) {
 	a.t.Helper()
-	value, err := schema.AppendExclusion(nil, schema.Exclusion{Excluded: true})
-	require.NoError(a.t, err)
+	value := schema.AppendExclusion(nil, schema.Exclusion{Excluded: true})
 	a.Write(&kgo.Record{Topic: schema.TopicExclusions, Key: schema.AppendPostKey(nil, post), Value: value})
 }
 

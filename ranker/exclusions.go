@@ -113,10 +113,7 @@ func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([
 func Exclude(
 	ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
 ) (done []uint64, err error) {
-	value, err := schema.AppendExclusion(nil, x)
-	if err != nil {
-		return nil, err
-	}
+	value := schema.AppendExclusion(nil, x)
 	cl, err := cluster.NewClient(log,
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),

@@ -184,10 +184,8 @@ func waitGone(ctx context.Context, adm *kadm.Client, topic string) error {
 		if err == nil && errors.Is(topics[topic].Err, kerr.UnknownTopicOrPartition) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !kafka.Sleep(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("waiting for topic %s to be deleted: %w", topic, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

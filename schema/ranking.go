@@ -33,14 +33,7 @@ func IsLeaderboard(name string) bool { return name == LeaderboardDay || name == 
 
 // WindowName is the name of a window with this size, in whole minutes: 10m, 1h, 1h30m, 24h.
 func WindowName(size time.Duration) string {
-	hours, minutes := size/time.Hour, size%time.Hour/time.Minute
-	switch {
-	case hours == 0:
-		return fmt.Sprintf("%dm", minutes)
-	case minutes == 0:
-		return fmt.Sprintf("%dh", hours)
-	}
-	return fmt.Sprintf("%dh%dm", hours, minutes)
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(size.String())
 }
 
 const RankingVersion = 1 // the version of Ranking that this program writes
@@ -217,12 +210,9 @@ type Exclusion struct {
 }
 
 // AppendExclusion appends the record's value.
-func AppendExclusion(b []byte, e Exclusion) ([]byte, error) {
-	value, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("encoding an exclusion: %w", err)
-	}
-	return append(b, value...), nil
+func AppendExclusion(b []byte, e Exclusion) []byte {
+	value, _ := json.Marshal(e) // cannot fail
+	return append(b, value...)
 }
 
 // DecodeExclusion decodes a record's value; a tombstone is not an exclusion.

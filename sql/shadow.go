@@ -82,10 +82,10 @@ func (h *Shadow) create(ctx context.Context) (err error) {
 	if err := checkShard(ctx, h.conn, h.store.Shard()); err != nil {
 		return err
 	}
+	if err := h.drop(ctx, shadowSuffix); err != nil {
+		return err
+	}
 	for _, table := range shadowed {
-		if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
-			return err
-		}
 		if err := h.exec(ctx, "CREATE TABLE "+table+shadowSuffix+" LIKE "+table); err != nil {
 			return err
 		}
@@ -186,23 +186,18 @@ func (h *Shadow) write(ctx context.Context, steps func(*sqlx.Tx) error) error {
 // Swap replaces the current tables with the shadow tables, in one statement. With dropOld it drops the replaced tables;
 // otherwise they keep their names plus OldSuffix, replacing those of an earlier Swap.
 func (h *Shadow) Swap(ctx context.Context, dropOld bool) error {
-	err := h.dropOld(ctx)
+	err := h.drop(ctx, OldSuffix)
 	if err == nil {
 		err = h.rename(ctx)
 	}
 	if err != nil || !dropOld {
 		return describe(err, "put the new tables in place in MySQL at %s", h)
 	}
-	return describe(h.dropOld(ctx), "the new tables are in place; drop the old ones in MySQL at %s", h)
+	return describe(h.drop(ctx, OldSuffix), "the new tables are in place; drop the old ones in MySQL at %s", h)
 }
 
-func (h *Shadow) dropOld(ctx context.Context) error {
-	for _, table := range shadowed {
-		if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+OldSuffix); err != nil {
-			return err
-		}
-	}
-	return nil
+func (h *Shadow) drop(ctx context.Context, suffix string) error {
+	return h.exec(ctx, "DROP TABLE IF EXISTS "+strings.Join(shadowed, suffix+", ")+suffix)
 }
 
 func (h *Shadow) rename(ctx context.Context) error {
@@ -248,12 +243,9 @@ func (h *Shadow) Close() error {
 	if h.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		for _, table := range shadowed {
-			if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
-				h.store.log.Warn("a shadow table is left behind; the next `kudos rebuild` drops it",
-					"table", table+shadowSuffix, "error", err)
-				break
-			}
+		if err := h.drop(ctx, shadowSuffix); err != nil {
+			h.store.log.Warn("shadow tables are left behind; the next `kudos rebuild` drops them",
+				"suffix", shadowSuffix, "error", err)
 		}
 		_ = h.conn.Close()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/stream/kafka"
@@ -19,20 +20,24 @@ func Until(ctx context.Context, what string, condition func(context.Context) (bo
 		if ok, err := condition(ctx); ok || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !kafka.Sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("waiting for %s: %w; run this again", what, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Visible waits until what was committed to a partition, up to the offset last, can be read. Kafka acknowledges a
-// commit before its markers are in the logs, and read_committed consumers stop before them.
-func Visible(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, last int64) error {
-	what := fmt.Sprintf("the transaction on %s/%d to become readable", topic, partition)
-	return Until(ctx, what, func(ctx context.Context) (bool, error) {
-		_, end, err := kafka.Bounds(ctx, cl, topic, partition)
-		return end > last, err
-	})
+// Visible waits until committed records, at most one of each partition, can be read. Kafka acknowledges a commit before
+// its markers are in the logs, and read_committed consumers stop before them.
+func Visible(ctx context.Context, cl kmsg.Requestor, records ...*kgo.Record) error {
+	for _, rec := range records {
+		what := fmt.Sprintf("the transaction on %s/%d to become readable", rec.Topic, rec.Partition)
+		err := Until(ctx, what, func(ctx context.Context) (bool, error) {
+			_, end, err := kafka.Bounds(ctx, cl, rec.Topic, rec.Partition)
+			return end > rec.Offset, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

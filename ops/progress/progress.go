@@ -46,6 +46,12 @@ func (p Printer) Begin(what, unit string, total int64) *Phase {
 	if p.Terminal {
 		show, end, interval = p.bar(phase, what, unit, total)
 	}
+	phase.stop = Repeat(interval, show, end)
+	return phase
+}
+
+// Repeat calls show at an interval until stop is called, which calls end and waits until that has returned.
+func Repeat(interval time.Duration, show, end func()) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -61,11 +67,10 @@ func (p Printer) Begin(what, unit string, total int64) *Phase {
 			}
 		}
 	})
-	phase.stop = sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		close(done)
 		wg.Wait()
 	})
-	return phase
 }
 
 func (p Printer) lines(phase *Phase, what, unit string, total int64, began time.Time,

@@ -121,7 +121,7 @@ func (b *rebuild) do(ctx context.Context, j job) (err error) {
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer w.cl.Close()
 	table, err := audit.NewTable(b.opts.Audit.TempDir, j.partition, b.log)
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func (b *rebuild) repair(
 		if err == nil && wrong {
 			err = fix(w, l)
 		}
-		w.close()
+		w.cl.Close()
 		if err != nil {
 			return err
 		}

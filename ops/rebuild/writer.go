@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ import (
 // Unlike kafka.Txn it streams records, because a partition does not fit in memory.
 type writer struct {
 	b         *rebuild
-	cl        *kgo.Client
+	cl        *kgo.Client // closing it aborts what was not committed
 	partition int32
 	progress  schema.Progress // written at the end of the transaction
 
@@ -54,9 +55,6 @@ func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	}
 	return &writer{b: b, cl: cl, partition: partition, cells: audit.Cells{}, last: map[string]*kgo.Record{}}, nil
 }
-
-// close aborts what was not committed. It may be called after commit.
-func (w *writer) close() { w.cl.Close() }
 
 // add produces a record of the partition; it blocks while too many are in flight.
 func (w *writer) add(ctx context.Context, topic string, key, value []byte) error {
@@ -174,10 +172,8 @@ func (w *writer) commit(ctx context.Context) error {
 		return fmt.Errorf("committing partition %d: the outcome is unknown; "+
 			"run this again to resolve it: %w", w.partition, err)
 	}
-	for topic, rec := range w.last {
-		if err := await.Visible(ctx, w.cl, topic, w.partition, rec.Offset); err != nil {
-			return err
-		}
+	if err := await.Visible(ctx, w.cl, slices.Collect(maps.Values(w.last))...); err != nil {
+		return err
 	}
 	w.b.result.Updates += w.updates
 	w.b.result.State += w.state

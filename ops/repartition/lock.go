@@ -33,7 +33,7 @@ func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	if err != nil {
 		return err
 	}
-	defer t.close()
+	defer t.cl.Close()
 	p, err := table.LastProgress(ctx, r.cl, partition)
 	switch {
 	case err != nil:
@@ -55,7 +55,7 @@ func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	if err != nil {
 		return err
 	}
-	return t.visible(ctx, sent)
+	return await.Visible(ctx, r.cl, sent...)
 }
 
 // grow adds partitions in Kafka. Ranking topics keep theirs.

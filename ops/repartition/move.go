@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ops/audit"
+	"kudos/ops/await"
 	"kudos/ops/progress"
 	"kudos/processor/fold/table"
 	"kudos/schema"
@@ -212,7 +213,7 @@ func (m *mover) unlock(ctx context.Context) error {
 		return err
 	}
 	m.r.result.Transactions++
-	return m.t.visible(ctx, sent)
+	return await.Visible(ctx, m.r.cl, sent...)
 }
 
 // tables is a temporary copy of the state table, one store per partition, on disk so that memory does not grow with it.

@@ -101,7 +101,7 @@ func (r *repartition) run(ctx context.Context) (err error) {
 	if r.t, err = r.begin(ctx, schema.RepartitionTransactionalID); err != nil {
 		return err
 	}
-	defer r.t.close()
+	defer r.t.cl.Close()
 	// Plan again, because an earlier run may have continued until it was fenced.
 	steps := []func(context.Context) error{r.plan, r.lock, r.grow, r.addToMySQL, r.addProgress, r.move}
 	for _, step := range steps {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/ops/await"
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -19,7 +18,7 @@ import (
 type transaction struct {
 	r       *repartition
 	id      string
-	cl      *kgo.Client
+	cl      *kgo.Client    // closing it aborts what was not committed
 	records []*kgo.Record  // of the next transaction
 	counted map[int32]bool // partitions of like-counts that have all counts
 }
@@ -101,16 +100,3 @@ func (t *transaction) explain(err error) error {
 	}
 	return err
 }
-
-// visible waits until records can be read, at most one of each partition.
-func (t *transaction) visible(ctx context.Context, sent []*kgo.Record) error {
-	for _, rec := range sent {
-		if err := await.Visible(ctx, t.r.cl, rec.Topic, rec.Partition, rec.Offset); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// close aborts what was not committed. It may be called after commit.
-func (t *transaction) close() { t.cl.Close() }

@@ -33,6 +33,8 @@ type Options struct {
 	Progress io.Writer     // where progress is shown; nil: nowhere
 	Terminal bool          // Progress is a terminal: draw a bar instead of plain lines
 	Layout   schema.Layout // partition layout of likes
+	// Repeat calls show at an interval, and end when stop is called; needed to show progress.
+	Repeat func(interval time.Duration, show, end func()) (stop func())
 }
 
 // Importer imports one source. Create it with New, then call Run once.

@@ -20,6 +20,7 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
+	"kudos/ops/progress"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
@@ -319,7 +320,7 @@ func TestProgress(t *testing.T) {
 	_, kafka := broker(t)
 	const text = "post_id,user_id,action\n7,1,LIKE\n"
 	var bar bytes.Buffer
-	_, _, err := importText(t, kafka, Options{Progress: &bar, Terminal: true}, text)
+	_, _, err := importText(t, kafka, Options{Progress: &bar, Terminal: true, Repeat: progress.Repeat}, text)
 	require.NoError(t, err)
 	require.Contains(t, bar.String(), "1 lines, 0 rejected")
 	require.Contains(t, bar.String(), "100%")

@@ -1,9 +1,7 @@
 package importer
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -19,7 +17,7 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 	if im.opts.Progress == nil {
 		return func() {}
 	}
-	interval, show, end := lineInterval, im.progressLine, func() {}
+	interval, show, end := lineInterval, func() { im.progressLine(src) }, func() {}
 	if im.opts.Terminal {
 		bar := progressbar.NewOptions64(src.size, progressbar.OptionSetWriter(im.opts.Progress),
 			progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
@@ -27,34 +25,16 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 			progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine: the spinner turns with each Set64
 		)
 		interval = barInterval
-		show = func(src *Source) {
+		show = func() {
 			bar.Describe(fmt.Sprintf("%d lines, %d rejected", im.count.lines.Load(), im.count.rejected.Load()))
 			_ = bar.Set64(src.read.Load()) // a closed terminal does not stop the import
 		}
 		end = func() {
-			show(src)
+			show()
 			_, _ = fmt.Fprintln(im.opts.Progress) // later output starts below the bar
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer end()
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				show(src)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
+	return im.opts.Repeat(interval, show, end)
 }
 
 func (im *Importer) progressLine(src *Source) {

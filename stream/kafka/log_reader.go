@@ -65,11 +65,8 @@ func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
 
 // mayPass reports whether a retry may succeed: Kafka calls the error retriable, or the broker was not reached.
 func mayPass(err error) bool {
-	if errors.Is(err, ErrRecreated) {
-		return false
-	}
-	var answer *kerr.Error
-	return !errors.As(err, &answer) || answer.Retriable
+	answer, answered := errors.AsType[*kerr.Error](err)
+	return !errors.Is(err, ErrRecreated) && (!answered || answer.Retriable)
 }
 
 func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, error) {
