@@ -28,8 +28,9 @@ type Config struct {
 
 	TLSCert, TLSKey string // PEM files, reloaded when they change; "": plain HTTP
 
-	HTTP            *http.Server  // the handler and the limits of requests
-	ShutdownTimeout time.Duration // of the requests in flight after Serve's context has ended
+	HTTP            *http.Server                    // the handler and the limits of requests
+	Listener        func(net.Listener) net.Listener // replaces that of a server without TLS; nil: does not
+	ShutdownTimeout time.Duration                   // of the requests in flight after Serve's context has ended
 	Work
 }
 
@@ -157,6 +158,8 @@ func (s *Server) open() (serve func(net.Listener) error, err error) {
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
 		}
 		serve = func(ln net.Listener) error { return s.HTTP.ServeTLS(ln, "", "") }
+	} else if s.config.Listener != nil {
+		serve = func(ln net.Listener) error { return s.HTTP.Serve(s.config.Listener(ln)) }
 	}
 	if s.config.Open != nil {
 		err = s.config.Open()

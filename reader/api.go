@@ -90,6 +90,7 @@ type api struct {
 	log      *slog.Logger
 	now      func() time.Time
 	public   []string // Cache-Control of counts and rankings
+	metrics  *apiMetrics
 
 	working     *semaphore.Weighted // slots of requests being processed, and
 	waiting     *semaphore.Weighted // of those waiting for min_offset: MaxConcurrentRequests each
@@ -117,6 +118,7 @@ func newAPI(
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the reader's API: %w", err)
 	}
+	a.metrics = metrics
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
 		mux.Handle(path, metrics.counted(path, problem.ByMethod(methods)))
@@ -136,11 +138,11 @@ func (a *api) routes() map[string]map[string]http.HandlerFunc {
 		return map[string]http.HandlerFunc{http.MethodGet: a.handle(answer, parameters...)}
 	}
 	return map[string]map[string]http.HandlerFunc{
-		"/v1/posts/{post_id}/likes":           get(a.getLikes, minOffset),
+		postRoute:                             get(a.getLikes, minOffset),
 		"/v1/posts/{post_id}/likes/{user_id}": get(a.getReaction, minOffset),
 		"/v1/posts/{post_id}/likers":          get(a.listLikers, pageSize, pageToken, minOffset),
 		"/v1/posts/{post_id}/history":         get(a.getPostHistory, "region", "interval", "from", "to"),
-		"/v1/likes":                           get(a.getManyLikes, query.PostIDs, minOffset, query.Viewer),
+		pageRoute:                             get(a.getManyLikes, query.PostIDs, minOffset, query.Viewer),
 		"/v1/likes:get":                       {http.MethodPost: a.handle(a.getManyLikesByBody)},
 		"/v1/reactions:get":                   {http.MethodPost: a.handle(a.getManyReactions)},
 		"/v1/trending":                        get(a.listRankings),

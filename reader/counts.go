@@ -14,12 +14,21 @@ func (a *api) getLikes(q *request) (reply, error) {
 		return reply{}, err
 	}
 	q.posts = append(q.posts[:0], post)
+	return a.likesOf(q, false)
+}
+
+// likesOf answers with the counts of the request's posts: as a page, or those of a single post.
+func (a *api) likesOf(q *request, page bool) (reply, error) {
 	counts, asOf, err := a.counts.Counts(q.posts)
 	if err != nil {
 		return reply{}, err
 	}
-	answer := wire.PostLikes{PostID: post, Counts: counts[0], AsOf: asOf[0]}
-	q.body = answer.AppendJSON(q.body[:0])
+	if page {
+		q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf, nil, nil)
+	} else {
+		answer := wire.PostLikes{PostID: q.posts[0], Counts: counts[0], AsOf: asOf[0]}
+		q.body = answer.AppendJSON(q.body[:0])
+	}
 	return a.countsReply(q.body, asOf), nil
 }
 

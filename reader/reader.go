@@ -16,8 +16,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -82,13 +84,17 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 			return nil, fmt.Errorf("registering the metrics of the views: %w", err)
 		}
 	}
+	var fast func(net.Listener) net.Listener
+	if len(o.Origins) == 0 { // otherwise responses depend on more headers
+		fast = func(l net.Listener) net.Listener { return fastListener{l, api, r.HTTP, &sync.Map{}} }
+	}
 	r.Server = httpserver.NewServer(httpserver.Config{
 		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
 		HTTP: &http.Server{
 			Handler: routes(o, api, hub), MaxHeaderBytes: maxHeaderBytes,
 			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
 		},
-		ShutdownTimeout: o.ShutdownTimeout,
+		Listener: fast, ShutdownTimeout: o.ShutdownTimeout,
 		// The views outlive the requests that read them.
 		Work: httpserver.Work{
 			Run: append(run, hub.Run), Outlive: []func(context.Context) error{r.likes.Run, r.rankings.Run},
