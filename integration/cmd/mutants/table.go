@@ -239,8 +239,8 @@ var mutants = []mutant{
 	{7, "the action is reported", one("stream/errors.go", "Action: action, Err: err}", "Err: err}"), real("TestRule7")},
 	{7, "nothing is consumed while parked", one(queueGo, "	case !q.mu.wanted || q.mu.err != nil:\n		paused = true\n", ""), test("stream", "TestFlow")},
 
-	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
-	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "murmur2(key) & 0x7fffffff", "-murmur2(key)"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
+	{8, "murmur2 of the key", one("schema/layout.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
+	{8, "the sign bit is cleared, not negated", one("schema/layout.go", "murmur2(key) & 0x7fffffff", "-murmur2(key)"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
 	{8, "the stored partition count decides", one(foldWorkerGo, "w.progress, w.layout = progress, progress.Layout()", "w.progress, w.layout = progress, schema.Layout{Partitions: 1}"), simulation},
 	{8, "an event in the wrong partition is forwarded", one(classifyGo, "	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {", "	if owner := layout.PartitionOf(e.PostID, e.UserID); false {"), simulation},
 	{8, "forwarded with its resolved time", one(classifyGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
