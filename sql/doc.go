@@ -13,12 +13,11 @@
 // Where to start reading:
 //   - apply.go: what one transaction does, its isolation, retries and statements, and what a failed COMMIT means;
 //   - position.go: where to resume, and what happens on an empty or damaged database;
-//   - ranking.go, ranking_table.go: the ranking tables, which follow the topic trending;
+//   - ranking.go: the ranking tables, which follow the topic trending;
 //   - snapshot.go, shadow.go: reading all tables at one point in time, and replacing them atomically;
 //   - errors.go: which failures are transient, and what to do about the others;
-//   - shards.go, shard.go, dsns.go: several databases that share the partitions, and how each records which shard it
-//     is;
-//   - migrate.go, schema.go: the tables, created by `kudos migrate` and checked at startup.
+//   - shards.go, options.go: several databases that share the partitions, and how each records which shard it is;
+//   - migrate.go: the tables, created by `kudos migrate` and checked at startup.
 //
 // Non-obvious:
 //   - Reading the position takes the row lock. It therefore waits for a transaction whose outcome is unknown instead of
