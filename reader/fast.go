@@ -80,9 +80,9 @@ func parseFast(in []byte) (ids []byte, page bool, rest []byte, ok bool) {
 		if line, in, ok = bytes.Cut(in, []byte("\r\n")); len(line) == 0 {
 			return ids, page, in, ok && hosts == 1
 		}
-		name, value, _ := bytes.Cut(line, []byte(": "))
+		name, value, isHeader := bytes.Cut(line, []byte(": "))
 		known := func(header []byte) bool { return bytes.EqualFold(name, header) }
-		ok = ok && httpguts.ValidHeaderFieldValue(string(value)) &&
+		ok = ok && isHeader && httpguts.ValidHeaderFieldValue(string(value)) &&
 			(slices.ContainsFunc(fastHeaders, known) || string(line) == "Connection: keep-alive")
 		if known(fastHeaders[0]) {
 			hosts++

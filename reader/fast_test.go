@@ -72,7 +72,8 @@ const (
 // slowRequests are not answered by fastConn.
 var slowRequests = []string{
 	otherGet, otherGet + fastGet + "\r\n", "\r\n" + fastGet + "\r\n", "GET /v1/po", "",
-	"GET /v1/posts/1/likes HTTP/1.1\r\n\r\n", strings.Replace(pageGet, "1,", strings.Repeat("1,", 100), 1),
+	"GET /v1/posts/1/likes HTTP/1.1\r\n\r\n", "GET /v1/posts/1/likes HTTP/1.1\r\nHost\r\n\r\n",
+	strings.Replace(pageGet, "1,", strings.Repeat("1,", 100), 1),
 	strings.Replace(pageGet, "1,", "0,", 1), strings.Replace(pageGet, "1,", "%31,", 1),
 	strings.Replace(pageGet, "1,2,3,2", "", 1), strings.Replace(pageGet, "1,2", "1&viewer=2", 1),
 	"GET /v1/posts/1,2/likes HTTP/1.1\r\nHost: a\r\n\r\n", "GET /v1/posts/1 HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -136,6 +137,16 @@ func FuzzFastRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request string) {
 		if len(request) > 1000 || strings.Contains(request, "PRI") {
 			t.Skip("a response may be lost if not all is read; HTTP/2, which may begin later here, writes concurrently")
+		}
+		rest := []byte(request)
+		for ok := true; ok; {
+			var next []byte
+			if _, _, next, ok = parseFast(rest); ok {
+				rest = next
+			}
+		}
+		if len(rest) < 4 && len(rest) < len(request) {
+			t.Skip("net/http closes silently after so little of a second request, and answers 400 to it as a first")
 		}
 		require.Equal(t, exchange(t, plain, request), exchange(t, fast, request))
 	})
