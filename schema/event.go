@@ -144,15 +144,30 @@ const (
 )
 
 func (e *Event) decodeProto(b []byte) error {
-	err := eachField(b, e.setVarint, func(num protowire.Number, v []byte) error {
-		if num == fieldRegion {
-			region, wellFormed := ParseRegion(v)
-			e.Region, e.RegionMalformed = region, !wellFormed
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return poison(Undecodable, "", "value is neither Protobuf nor JSON: %v", protowire.ParseError(n))
 		}
-		return nil
-	})
-	if err != nil {
-		return poison(Undecodable, "", "value is neither Protobuf nor JSON: %v", err)
+		b = b[n:]
+		switch {
+		case typ == protowire.VarintType && num <= fieldTimeMs:
+			var v uint64
+			if v, n = protowire.ConsumeVarint(b); n >= 0 {
+				e.setVarint(num, v)
+			}
+		case typ == protowire.BytesType && num == fieldRegion:
+			var v []byte
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				e.setRegion(v)
+			}
+		default: // a field of a later version
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return poison(Undecodable, "", "value is neither Protobuf nor JSON: %v", protowire.ParseError(n))
+		}
+		b = b[n:]
 	}
 	return nil
 }
@@ -169,6 +184,11 @@ func (e *Event) setVarint(num protowire.Number, v uint64) {
 	case fieldTimeMs:
 		e.TimeMs = int64(v)
 	}
+}
+
+func (e *Event) setRegion(b []byte) {
+	region, wellFormed := ParseRegion(b)
+	e.Region, e.RegionMalformed = region, !wellFormed
 }
 
 // AppendEvent appends e as Protobuf.
