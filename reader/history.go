@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"kudos/httpserver/problem"
@@ -125,7 +126,7 @@ func (q *request) time(name string, otherwise time.Time) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	switch {
-	case err != nil:
+	case err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ","): // Parse accepts 9:00 and 0,5 seconds
 		q.Refuse(name, string(schema.Undecodable), "%.40q is not a time such as 2026-11-21T10:00:00Z (a + is %%2B)", s)
 	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // keeps spans within time.Duration
 		q.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)

@@ -77,6 +77,8 @@ func TestInvalidRequests(t *testing.T) {
 			"to", "undecodable", `"2026-03-15T01:00:00 02:00" is not a time such as 2026-11-21T10:00:00Z (a + is %2B)`},
 		{overTime + "?to=1969-12-31T23:59:59Z",
 			"to", "out_of_range", `"1969-12-31T23:59:59Z" is not between 1970 and 2200`},
+		{overTime + "?from=2026-03-15T3:00:00Z",
+			"from", "undecodable", `"2026-03-15T3:00:00Z" is not a time such as 2026-11-21T10:00:00Z (a + is %2B)`},
 		{overTime + "?from=9999-12-31T23:59:59Z",
 			"from", "out_of_range", `"9999-12-31T23:59:59Z" is not between 1970 and 2200`},
 		{overTime + "?from=2026-03-15T13:00:00Z",

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"strconv"
 )
@@ -19,18 +18,23 @@ type eventJSON struct {
 	Region  json.RawMessage `json:"region"`
 }
 
-func (e *Event) decodeJSON(b []byte) error {
+func (e *Event) decodeJSON(b []byte) (err error) {
 	var j eventJSON
-	var errs [3]error
 	if err := json.Unmarshal(b, &j); err != nil {
 		return poison(Undecodable, "", "not JSON: %v", err)
 	}
-	e.PostID, errs[0] = jsonInt("post_id", parseUint, j.PostID, j.PostID2)
-	e.UserID, errs[1] = jsonInt("user_id", parseUint, j.UserID, j.UserID2)
-	e.TimeMs, errs[2] = jsonInt("time_ms", parseInt, j.TimeMs, j.TimeMs2)
+	if e.PostID, err = jsonInt("post_id", parseUint, j.PostID, j.PostID2); err != nil {
+		return err
+	}
+	if e.UserID, err = jsonInt("user_id", parseUint, j.UserID, j.UserID2); err != nil {
+		return err
+	}
+	if e.TimeMs, err = jsonInt("time_ms", parseInt, j.TimeMs, j.TimeMs2); err != nil {
+		return err
+	}
 	e.Action = jsonAction(j.Action)
 	e.Region, e.RegionMalformed = jsonRegion(j.Region)
-	return cmp.Or(errs[0], errs[1], errs[2])
+	return nil
 }
 
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
