@@ -328,6 +328,7 @@ test('posts have titles and links, and titles are text', options, async () => {
   await text(page, '#post-heading', title);
   assert.equal(await page.getAttribute('#post-link', 'href'), 'https://www.example.com/posts/7500');
   await text(page, 'tr[data-post="7500"] .row-link', `${title} 7500`);
+  await text(page, 'tr[data-post="7500"] .col-likes', '30'); // a ranking comes later than counts
   // A spreadsheet must not take a title for a formula.
   const rows = await saved(page, '#ranking-csv', 'trending-global-1h');
   assert.equal(rows[0], 'rank,post_id,title,likes,score');
