@@ -37,7 +37,8 @@ func BenchmarkSizes(b *testing.B) {
 		dirs.Each(func(d kadm.DescribedLogDir) {
 			d.Topics.Each(func(p kadm.DescribedLogDirPartition) { bytes[p.Topic] += p.Size })
 		})
-		for _, topic := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates} {
+		for _, topic := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
+			schema.TopicCounts} {
 			b.ReportMetric(float64(bytes[topic])/float64(s.written(b.Context(), topic)), topic+"-B")
 		}
 		s.db.MustExec("ANALYZE TABLE like_count")

@@ -34,7 +34,7 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 	t.row("reactions: %.0f per user in the end", "%s", l.LikesAUser, big(p.Pairs))
 	t.row("likes per second: %.0f per user and day, %.0f times that in the busiest hour, plus %s for one post",
 		"%s on average, %s at the peak", l.LikesADay, l.Peak, big(l.Hot), big(p.Average), big(p.Peak))
-	t.row("counts read per second", "%s", big(l.Reads))
+	t.row("counts read per second, and as many reactions of viewers", "%s", big(l.Reads))
 	t.head("required")
 	t.row("processors with %d cores, at %.0f %% utilization", "%d", c.Cores, 100*c.Utilization, p.Processors)
 	t.row("partitions", "%d: %d a processor, %s pairs each", p.Partitions, p.PartitionsAProcess, big(p.PairsAPartition))
@@ -45,8 +45,8 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 	t.row("the hottest post: %d user buckets", "in %d partitions, %s likes per second in each", l.Buckets,
 		p.PartitionsOfHotPost, big(p.HotAPartition))
 	t.row("cores for Kafka and MySQL, replicas included", "%.0f", p.KafkaCores)
-	t.row("disk for Kafka: %.0f replicas, %.0f days of likes and like-updates, the state table twice", "%s", c.Replicas,
-		c.LikesKept.Hours()/24, size(p.Kafka))
+	t.row("disk for Kafka: %.0f replicas, %.0f days of likes and like-updates, the state table and the counts twice",
+		"%s", c.Replicas, c.LikesKept.Hours()/24, size(p.Kafka))
 	t.row("inbound traffic of Kafka, replicas included", "%s/s", size(p.KafkaNetwork))
 	t.row("MySQL servers with %s rows", "%d; `like_count` %s each, %s rows per second", big(c.RowsADB), p.Databases,
 		size(p.DatabaseBytes), big(p.RowsASecond))
@@ -54,6 +54,11 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 	t.row("readers with %d cores, counts only: pages of 50 posts; or single posts", "%d; or %d", c.ReaderCores,
 		p.ReadersPages, p.ReadersSingle)
 	t.row("memory per reader for the counts of all posts", "%s", size(p.ReaderMemory))
+	t.row("readers with %d cores that share reactions, pages of 50 posts", "%d, so %.0f replicas of each partition",
+		c.ReaderCores, p.ReactionReaders, p.Copies)
+	t.row("disk per reader for its reactions, and as much again for compactions", "%s", size(p.ReactionsADisk))
+	t.row("recovery of the reactions of a reader lost with its disk, while its other replicas answer", "%s",
+		p.ReactionRecovery)
 	t.row("cores in total, readers with pages", "%.0f", p.CoresTotal)
 	o := Worst(p)
 	t.head(fmt.Sprintf("simulation: the busiest hour, %d times; after 10 minutes a processor is lost with its disk",
@@ -108,5 +113,6 @@ func number(v float64) string {
 // All lists the units.
 func (u Units) All() []Unit {
 	return []Unit{u.OwnCPU, u.OthersCPU, u.HotRate, u.BytesAPair, u.FilterBytes, u.Memory, u.Recovery, u.RowsAnEvent,
-		u.EventBytes, u.TableBytes, u.UpdateBytes, u.RowBytes, u.Reads, u.Pages, u.ViewBytes, u.Accepted}
+		u.EventBytes, u.TableBytes, u.UpdateBytes, u.RowBytes, u.Reads, u.Pages, u.ViewBytes, u.Accepted,
+		u.CountBytes, u.ReactionBytes, u.ReactionCPU, u.ReactionRead, u.ReactionsGot}
 }

@@ -19,7 +19,7 @@ type Load struct {
 	// Hot is the likes per second of a single post, on top of the rest; Buckets is its number of user buckets.
 	Hot     float64
 	Buckets int
-	// Reads is the counts read per second; a page of 50 posts counts as 50.
+	// Reads is the counts read per second, and as many of the viewer's reactions; a page of 50 posts counts as 50.
 	Reads float64
 }
 
@@ -58,6 +58,7 @@ type Choices struct {
 	// With standby replicas (processor.standby), only what they are behind has to be read.
 	Outage      time.Duration
 	Replicas    float64 // replicas of Kafka's records
+	Copies      float64 // replicas of reactions at least: reader.replicas
 	LikesKept   time.Duration
 	RowsADB     float64 // rows of like_count per server
 	ReaderCores int
@@ -65,7 +66,7 @@ type Choices struct {
 
 // Usual are the choices of the plan in docs/scaling.md.
 func Usual() Choices {
-	return Choices{Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3,
+	return Choices{Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3, Copies: 2,
 		LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8}
 }
 
@@ -91,6 +92,10 @@ type Plan struct {
 	RowsASecond                            float64 // on each
 	Producers, ReadersSingle, ReadersPages int
 	ReaderMemory, CoresTotal               float64
+	ReactionReaders                        int
+	Copies                                 float64       // replicas of reactions
+	ReactionsADisk                         float64       // bytes, with the space for compactions
+	ReactionRecovery                       time.Duration // of one reader's reactions, by the others
 	PartitionsAProcess                     int
 	HotAPartition                          float64 // events per second of the hot post in one of its partitions
 	PartitionsOfHotPost                    int
@@ -122,8 +127,10 @@ func New(l Load, c Choices, u Units) Plan {
 	p.Memory = u.Memory.Value*(1<<20) + p.Pairs/float64(p.Processors)*u.FilterBytes.Value
 	p.KafkaCores = c.Replicas * p.Peak * u.OthersCPU.Value / 1e6 / c.Utilization
 	week := c.LikesKept.Seconds() * p.Average
-	p.Kafka = c.Replicas * (week*(u.EventBytes.Value+u.UpdateBytes.Value) + 2*p.Pairs*u.TableBytes.Value)
-	p.KafkaNetwork = c.Replicas * p.Peak * (u.EventBytes.Value + u.TableBytes.Value + u.UpdateBytes.Value)
+	tables := 2 * (p.Pairs*u.TableBytes.Value + l.Posts*u.CountBytes.Value)
+	p.Kafka = c.Replicas * (week*(u.EventBytes.Value+u.UpdateBytes.Value) + tables)
+	p.KafkaNetwork = c.Replicas * p.Peak * (u.EventBytes.Value + u.TableBytes.Value + u.UpdateBytes.Value +
+		u.CountBytes.Value)
 	p.Databases = up(l.Posts / c.RowsADB)
 	p.DatabaseBytes = l.Posts / float64(p.Databases) * u.RowBytes.Value
 	p.RowsASecond = p.Peak * u.RowsAnEvent.Value / float64(p.Databases)
@@ -133,11 +140,30 @@ func New(l Load, c Choices, u Units) Plan {
 	p.ReadersSingle = up(l.Reads / (u.Reads.Value * perCores))
 	p.ReadersPages = up(l.Reads / (u.Pages.Value * perCores))
 	p.ReaderMemory = l.Posts * u.ViewBytes.Value
-	p.CoresTotal = float64(p.Processors*c.Cores+(p.Producers+p.ReadersPages)*c.ReaderCores) + p.KafkaCores
+	p.shareReactions()
+	p.CoresTotal = float64(p.Processors*c.Cores+(p.Producers+p.ReadersPages+p.ReactionReaders)*c.ReaderCores) +
+		p.KafkaCores
 	owners := layoutOf(p).PartitionsOf(hotPost)
 	p.PartitionsOfHotPost = len(owners)
 	p.HotAPartition = l.Hot / float64(len(owners))
 	return p
+}
+
+// shareReactions plans the readers that keep reactions: by disk, or by CPU time for new reactions and for questions.
+// Each keeps at least one partition, so many readers are many replicas.
+func (p *Plan) shareReactions() {
+	c, u := p.Choices, p.Units
+	all := p.Pairs * u.ReactionBytes.Value
+	for copies := c.Copies; p.Copies < copies; copies = math.Ceil(float64(p.ReactionReaders) / float64(p.Partitions)) {
+		p.Copies = copies
+		busy := copies*p.Peak*u.ReactionCPU.Value/1e6 + p.Load.Reads/u.ReactionsGot.Value*cores // cores
+		byCPU := busy / (float64(c.ReaderCores) * c.Utilization)
+		p.ReactionReaders = max(up(copies)+1, up(copies*all/c.StateADisk), up(byCPU))
+	}
+	p.ReactionsADisk = 2 * p.Copies * all / float64(p.ReactionReaders)
+	kept := math.Ceil(p.Copies * float64(p.Partitions) / float64(p.ReactionReaders)) // partitions of one reader
+	takers := math.Min(kept, float64(p.ReactionReaders-1))
+	p.ReactionRecovery = seconds(kept * p.PairsAPartition / takers / u.ReactionRead.Value)
 }
 
 func up(x float64) int { return int(math.Ceil(x)) }

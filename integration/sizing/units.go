@@ -17,6 +17,9 @@ type Units struct {
 
 	BytesAPair, FilterBytes, Memory, Recovery, RowsAnEvent                           Unit
 	EventBytes, TableBytes, UpdateBytes, RowBytes, Reads, Pages, ViewBytes, Accepted Unit
+
+	CountBytes                                             Unit // of like-counts
+	ReactionBytes, ReactionCPU, ReactionRead, ReactionsGot Unit // of a reader that keeps reactions
 }
 
 // Measured are the figures of docs/benchmarks.md and docs/performance.md.
@@ -43,10 +46,19 @@ func Measured() Units {
 		UpdateBytes: Unit{"a record of like-updates", 17.0, "bytes", "performance.md", "| `like-updates` | 17.0 |"},
 		RowBytes: Unit{"a row of like_count", 105.7, "bytes", "performance.md",
 			"| `like_count` (InnoDB, a row) | 105.7 |"},
-		Reads: Unit{"a reader, counts of one post", 30_400, "reads/s", "performance.md", "| reader | 30,400 |"},
-		Pages: Unit{"a reader, pages of 50 posts", 263_000, "counts/s", "performance.md", "263,000 posts/s"},
+		Reads: Unit{"a reader, counts of one post", 70_100, "reads/s", "performance.md", "| reader | 70,100 |"},
+		Pages: Unit{"a reader, pages of 50 posts", 989_000, "counts/s", "performance.md", "989,000 posts/s"},
 		ViewBytes: Unit{"counts of a post in the memory of a reader", 12.2, "bytes", "performance.md",
 			"| snowflake | 11.3 | 12.2 |"},
+		CountBytes: Unit{"a record of like-counts", 13.1, "bytes", "performance.md", "| `like-counts` | 13.1 |"},
+		ReactionBytes: Unit{"a reader's disk, per reaction", 15.0, "bytes", "performance.md",
+			"| bytes on disk, a reaction | 15.0 |"},
+		ReactionCPU: Unit{"a reader, CPU time per million events", 6.1, "s", "performance.md",
+			"| CPU, s a million, live | 6.10 (1.32) |"},
+		ReactionRead: Unit{"recovery of a reader from Kafka", 10_000_000 / 7.7, "reactions/s", "performance.md",
+			"| ready after, s | 7.7 (1.3) |"},
+		ReactionsGot: Unit{"four readers that share them, 50 reactions of a user at a time", 190_670, "reactions/s",
+			"performance.md", "deliver 190,670"},
 		Accepted: Unit{"a producer, single likes", 37_467, "likes/s", "benchmarks.md", "37,467 (31,977–41,442)"},
 	}
 }
