@@ -416,13 +416,13 @@ test('the health page shows partitions, the last audit and what does not answer,
   // What only a broken system has.
   const parked = { topic: 'likes', partition: 2, state: 'parked', cause: 'loss', reason: 'events are missing', action: 'kudos rebuild --accept-loss', position: { offset: 5 }, lag_records: 9 };
   await page.route('**/v1/health', (route) => route.fulfill({ json: {
-    at: new Date().toISOString(), lanes: [], errors: ['Kafka does not tell the end offsets'],
+    at: new Date().toISOString(), lanes: [], errors: ['Kafka did not return the end offsets: timeout'],
     processes: [{ url: admin, ready: false, checks: [{ name: 'processor', ready: false, error: 'x', detail: [{ group: 'latest-like-action', partitions: [parked] }] }] }],
     transactions: [{ topic: 'likes', partition: 1, offset: 4, high_watermark: 6 }], audit: { at: '2026-11-27T10:00:00Z', deep: true, differences: 2, not_compared: 1, exit: 3 } } }));
   await page.waitForFunction(() => document.querySelectorAll('#health-problems li').length === 3);
   assert.deepEqual(await page.locator('#health-problems li').allTextContents(), [
     `${admin}, latest-like-action, likes/2: parked (loss): events are missing. Action: kudos rebuild --accept-loss`,
-    'The last audit found 2 differences. Action: kudos audit, then kudos rebuild.', 'Kafka does not tell the end offsets']);
+    'The last audit found 2 differences. Action: kudos audit, then kudos rebuild.', 'Kafka did not return the end offsets: timeout']);
   await text(page, '#audit-note', 'Deep audit at 2026-11-27 10:00:00 UTC: 2 differences, 1 partition not compared; exit code 3.');
   assert.match(await page.textContent('#open-rows'), /^likes146\d+ s$/);
   await clean(page, t);

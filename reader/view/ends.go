@@ -145,7 +145,7 @@ func (l *Likes) AskKafka(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 		"the last audit":  errors.Join(auditErr, last.Err),
 	} {
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			h.Errors = append(h.Errors, fmt.Sprintf("Kafka does not tell %s: %s", what, err))
+			h.Errors = append(h.Errors, fmt.Sprintf("Kafka did not return %s: %s", what, err))
 		}
 	}
 	return stable
