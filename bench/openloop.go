@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -270,5 +271,9 @@ func every(pause time.Duration, ask func(ctx context.Context, posts []uint64) ([
 }
 
 func joined(posts []uint64) string {
-	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(posts), "[]")), ",")
+	text := make([]string, len(posts))
+	for i, p := range posts {
+		text[i] = strconv.FormatUint(p, 10)
+	}
+	return strings.Join(text, ",")
 }
