@@ -305,6 +305,7 @@ func FuzzPageToken(f *testing.F) {
 	last := cursor{1<<64 - 1, wire.Position{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}
 	f.Add(newPageToken(1<<64-1, last), uint64(1<<64-1))
 	f.Add("", uint64(0))
+	f.Add(newPageToken(1, cursor{after: 7})[:9]+"\n"+newPageToken(1, cursor{after: 7})[9:], uint64(1))
 	f.Fuzz(func(t *testing.T, token string, post uint64) {
 		after, wrong := parsePageToken(token, post)
 		if wrong == "" {

@@ -38,7 +38,7 @@ func parsePageToken(token string, post uint64) (from cursor, wrong string) {
 	const content = pageTokenSize - 4
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	switch {
-	case err != nil || len(b) == 0:
+	case err != nil || len(b) == 0, len(token) != base64.RawURLEncoding.EncodedLen(len(b)): // it skips line breaks
 		return from, none
 	case b[0] != pageTokenVersion:
 		return from, "has an unknown format; it may come from another version of the reader"

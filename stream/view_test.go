@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -301,6 +302,32 @@ func TestViewOfACompactedLog(t *testing.T) {
 	require.Equal(t, "9", end(), "the end at that time is reached")
 	take(10, 40, false)
 	require.Equal(t, "10", end())
+}
+
+// A readable partition that is opened again, with several fetches to read, shows nothing between its old and its new end.
+func TestViewThatIsOpenedAgainShowsOnlyItsEnd(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(testkit.Table, 1)
+	c.put("end=1")
+	p := readyPartition(t, vfs.NewMem())
+	p.view.opts.Clients, p.of.Opening = c.kafka, func(int64, int64) {}
+	open := func() {
+		_, err := p.Open(testkit.Context(t))
+		require.NoError(t, err)
+		p.Close()
+	}
+	open()
+	var shown []string
+	applied := func() { shown = append(shown, get(t, p.store, "end")) }
+	p.copy.(*testCopy).whenApplied.Store(&applied)
+	large := make([]byte, 500_000)
+	for i := range 20 { // a fetch has 4 MiB
+		_, _ = rand.Read(large)
+		c.put("a="+string(large), fmt.Sprint("end=", i+2))
+	}
+	open()
+	require.Equal(t, []string{"1", "21"}, slices.Compact(shown))
 }
 
 // While nothing can be written, readers read the previous content.
