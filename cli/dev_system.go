@@ -124,6 +124,7 @@ func (d *devSystem) startServers() (servers []work, err error) {
 		servers = append(servers, d.broker.Run)
 		d.cfg.Kafka.Brokers = []string{d.broker.Address()}
 		d.cfg.Topics.ReplicationFactor = 1
+		d.cfg.Topics.Regions = append(d.cfg.Topics.Regions, "US-CA") // the generator has it
 	}
 	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
 	if d.banner.EmbeddedMySQL {
@@ -273,7 +274,7 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
-	_, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log)
+	_, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics, d.log)
 	if err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}

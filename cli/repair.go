@@ -84,7 +84,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			return usageError{err}
 		}
 		opts.Audit.Progress = a.progress("rebuild")
-		opts.UserBuckets = cfg.Topics.Layout().UserBuckets()
+		opts.UserBuckets, opts.Regions = cfg.Topics.Layout().UserBuckets(), cfg.Topics.RegionRules()
 		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, !asks), quietLogger(cfg, a.stderr))
 		if result == nil {
 			return err

@@ -15,7 +15,6 @@ import (
 	"kudos/config"
 	"kudos/ops/repartition"
 	"kudos/ops/topics"
-	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream/kafka"
 )
@@ -46,12 +45,17 @@ It changes nothing. Exit code 1 if there is a difference; not for warnings, whic
 settings of the brokers that cost latency or safety.`,
 		Example: `  kudos topics check --brokers kafka:9092`,
 	}
+	fix := apply.Flags().Bool("fix-regions", false, "bound the regions of an earlier version's state table from now on")
 	return group("topics", "Set up the topics in Kafka, check them, or add partitions",
-		a.topicsRun(apply, topics.Apply, "topics are already up to date", false),
+		a.topicsRun(apply, func(ctx context.Context, cluster kafka.Options, o topics.Options, log *slog.Logger,
+		) (*topics.Report, error) {
+			o.FixRegions = *fix
+			return topics.Apply(ctx, cluster, o, log)
+		}, "topics are already up to date", false),
 		a.topicsRun(check, topics.Check, "topics are up to date", true), a.topicsRepartitionCommand())
 }
 
-type topicsFunc func(context.Context, kafka.Options, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
+type topicsFunc func(context.Context, kafka.Options, topics.Options, *slog.Logger) (*topics.Report, error)
 
 // topicsRun completes a command that reports on topics: changes made or, with failOnLines, differences.
 func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, failOnLines bool) *cobra.Command {
@@ -65,7 +69,7 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 			return err
 		}
 		defer cl.Close()
-		report, err := run(ctx, cfg.Kafka, cfg.Topics.Layout(), cfg.Topics.ReplicationFactor, log)
+		report, err := run(ctx, cfg.Kafka, cfg.Topics, log)
 		if report == nil {
 			return err
 		}
@@ -76,9 +80,9 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 		case failOnLines && err == nil:
 			err = fmt.Errorf("%d differences", len(text))
 		}
-		report.Warnings = topics.CheckBrokers(ctx, kadm.NewClient(cl),
+		report.Warnings = append(report.Warnings, topics.CheckBrokers(ctx, kadm.NewClient(cl),
 			[]time.Duration{p.SessionTimeout, r.SessionTimeout},
-			[]time.Duration{p.TransactionTimeout, r.TransactionTimeout}, cfg.Topics.ReplicationFactor)
+			[]time.Duration{p.TransactionTimeout, r.TransactionTimeout}, cfg.Topics.ReplicationFactor)...)
 		for _, warning := range report.Warnings {
 			text = append(text, "warning: "+warning)
 		}

@@ -27,7 +27,8 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
 	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
 	kafka, database := s.servers()
-	_, err := topics.Apply(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
+	_, err := topics.Apply(t.Context(), kafka,
+		topics.Options{Partitions: int32(partitions), ReplicationFactor: 1}, s.log)
 	require.NoError(t, err)
 	require.NoError(t, sql.Migrate(t.Context(), database, s.log))
 	s.connect()

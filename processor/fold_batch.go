@@ -97,7 +97,7 @@ func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	v := &w.classified[chunk%2]
 	return w.Concurrently(func() {
 		v.Reset()
-		v.Layouts = w.progress.Layouts
+		v.Layouts, v.Regions = w.progress.Layouts, w.regions
 		for _, rec := range records[:min(w.FoldChunk, len(records))] {
 			v.Add(rec, w.layout)
 		}

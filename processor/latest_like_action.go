@@ -21,6 +21,7 @@ type foldWorker struct {
 
 	progress   schema.Progress
 	layout     schema.Layout          // of progress
+	regions    schema.Regions         // of progress
 	classified [2]classify.Classified // of the chunk that is folded and of the next one
 	fold       fold.Engine
 
@@ -49,7 +50,7 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 		progress.Alternating = n > 1 // written by the first transaction
 	}
 	w.Alternate(progress.Alternating)
-	w.progress, w.layout = progress, progress.Layout()
+	w.progress, w.layout, w.regions = progress, progress.Layout(), progress.ParsedRegions()
 	return kafka.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 

@@ -23,8 +23,13 @@ import (
 	"kudos/stream/kafka"
 )
 
+func optionsOf(layout schema.Layout, replicas int16) topics.Options {
+	return topics.Options{Partitions: layout.Partitions, ReplicationFactor: replicas,
+		UserBuckets: layout.UserBuckets().List()}
+}
+
 func (s *system) tryTopics(layout schema.Layout) (*topics.Report, error) {
-	return topics.Apply(s.t.Context(), s.Options, layout, 1, s.log)
+	return topics.Apply(s.t.Context(), s.Options, optionsOf(layout, 1), s.log)
 }
 
 func (s *system) applyTopics() []string {
@@ -42,7 +47,7 @@ func (s *system) refuseTopics(layout schema.Layout, says string) {
 
 func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
 	s.t.Helper()
-	report, err := topics.Check(s.t.Context(), s.Options, layout, replicas, s.log)
+	report, err := topics.Check(s.t.Context(), s.Options, optionsOf(layout, replicas), s.log)
 	require.NoError(s.t, err)
 	return report.Lines
 }
@@ -104,10 +109,10 @@ func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
 	for p := range int32(partitions) {
 		require.Equal(t, &schema.Progress{
 			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
-			Alternating: true,
-			SourceID:    s.Broker.TopicInfo(schema.TopicLikes).TopicID,
-			StateID:     s.Broker.TopicInfo(schema.TopicState).TopicID,
-			UpdatesID:   s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
+			Alternating: true, Regions: "0:1:",
+			SourceID:  s.Broker.TopicInfo(schema.TopicLikes).TopicID,
+			StateID:   s.Broker.TopicInfo(schema.TopicState).TopicID,
+			UpdatesID: s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
 		}, s.progress(p), "partition %d", p)
 	}
 }

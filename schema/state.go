@@ -78,27 +78,35 @@ type Progress struct {
 	// Alternating means that transactions use both transactional ids in turn. An owner that fences only one of them
 	// would read a state that may still change: earlier builds, which do that, refuse this record.
 	Alternating bool
+	Regions     RegionRules // earlier builds, which do not know them, refuse the record
 }
 
 // TopicID is Kafka's topic id; a recreated topic gets another one.
 type TopicID [16]byte
 
-// Version 2 added changing layouts; records without them are still written as version 1. Version 3 is alternating.
-const progressVersion1, progressVersion2, progressVersion = 1, 2, 3
+// Version 2 added changing layouts; records without them are still written as version 1. Version 3 is alternating,
+// version 4 has regions.
+const progressVersion1, progressVersion2, progressVersion3, progressVersion = 1, 2, 3, 4
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
 // maxUserBuckets bounds len(UserBuckets): for each post 20 digits, 4 for the number of buckets, a colon and a comma.
 const maxUserBuckets = MaxBucketedPosts * 26
 
-// AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number, the
-// three topic ids, number of partitions; from version 2 moving (0 or 1), number of earlier layouts, length of the user
-// buckets (4 bytes each) and the user buckets; cluster id.
+// maxRegions bounds len(Regions): for each rule the offset, the version and 7 for each region.
+const maxRegions = maxRegionRules * (24 + 7*MaxExtraRegions)
+
+// AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number,
+// three topic ids, number of partitions; from version 2 flags (1: migrating; in version 4 also 2: alternating), number
+// of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; in version 4 length of the
+// regions (4 bytes) and the regions; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
 	switch {
-	case p.Alternating:
+	case p.Regions != "":
 		version = progressVersion
+	case p.Alternating:
+		version = progressVersion3
 	case p.UserBuckets != "" || p.Layouts != 0 || p.Migrating:
 		version = progressVersion2
 	}
@@ -111,14 +119,21 @@ func AppendProgress(b []byte, p *Progress) []byte {
 	b = append(b, p.UpdatesID[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(p.Partitions))
 	if version > progressVersion1 {
-		migrating := uint32(0)
+		flags := uint32(0)
 		if p.Migrating {
-			migrating = 1
+			flags = 1
 		}
-		b = binary.BigEndian.AppendUint32(b, migrating)
+		if version == progressVersion && p.Alternating {
+			flags |= 2
+		}
+		b = binary.BigEndian.AppendUint32(b, flags)
 		b = binary.BigEndian.AppendUint32(b, p.Layouts)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.UserBuckets)))
 		b = append(b, p.UserBuckets...)
+	}
+	if version == progressVersion {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p.Regions)))
+		b = append(b, p.Regions...)
 	}
 	return append(b, p.ClusterID...)
 }
@@ -126,7 +141,7 @@ func AppendProgress(b []byte, p *Progress) []byte {
 // DecodeProgress is the inverse of AppendProgress.
 func DecodeProgress(b []byte, p *Progress) error {
 	version := byte(progressVersion)
-	if len(b) > 0 && (b[0] == progressVersion1 || b[0] == progressVersion2) {
+	if len(b) > 0 && b[0] >= progressVersion1 && b[0] < progressVersion {
 		version = b[0]
 	}
 	if err := checkState("progress record", b, version, max(progressFixed, len(b))); err != nil {
@@ -140,22 +155,33 @@ func DecodeProgress(b []byte, p *Progress) error {
 		StateID:     TopicID(b[37:]),
 		UpdatesID:   TopicID(b[53:]),
 		Partitions:  int32(binary.BigEndian.Uint32(b[69:])),
-		Alternating: version == progressVersion,
+		Alternating: version == progressVersion3,
 	}
 	rest := b[progressFixed:]
 	if version > progressVersion1 {
 		r := valueReader{b: rest}
-		migrating := r.uint32()
-		got.Migrating, got.Layouts = migrating == 1, r.uint32()
-		size := r.uint32()
-		if migrating > 1 || size > maxUserBuckets {
-			r.bad = true
-		} else {
-			got.UserBuckets = UserBuckets(r.bytes(int(size)))
+		text := func(limit uint32) string {
+			size := r.uint32()
+			if r.bad = r.bad || size > limit; r.bad {
+				return ""
+			}
+			return string(r.bytes(int(size)))
 		}
-		// would have been written as version 1
+		flags, known := r.uint32(), uint32(1)
+		got.Migrating, got.Layouts = flags&1 != 0, r.uint32()
+		got.UserBuckets = UserBuckets(text(maxUserBuckets))
+		if version == progressVersion {
+			known, got.Alternating = 3, flags&2 != 0
+			got.Regions = RegionRules(text(maxRegions))
+		}
+		_, err := NewLayout(got.Partitions, got.UserBuckets)
+		_, errRegions := got.Regions.Parse()
+		// One of an earlier version would have been written.
 		empty := !got.Alternating && got.UserBuckets == "" && got.Layouts == 0 && !got.Migrating
-		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
+		if version == progressVersion {
+			empty = got.Regions == ""
+		}
+		if err != nil || errRegions != nil || r.bad || empty || flags > known {
 			return fmt.Errorf("state table: progress record of version %d has %d bytes and is malformed",
 				version, len(b))
 		}
@@ -164,6 +190,15 @@ func DecodeProgress(b []byte, p *Progress) error {
 	got.ClusterID = string(rest)
 	*p = got
 	return nil
+}
+
+// ParsedRegions are the regions of the progress record.
+func (p *Progress) ParsedRegions() Regions {
+	r, err := p.Regions.Parse()
+	if err != nil { // DecodeProgress and With have validated them
+		panic(err)
+	}
+	return r
 }
 
 // Layout is the partition layout of the progress record.

@@ -166,8 +166,8 @@ func TestStateRejectsUnknownVersions(t *testing.T) {
 		{"reaction", goldenPairV2, pair, true, 2},
 		{"counts", goldenCountsV1, counts, true, 2},
 		{"counts", goldenCountsV2, counts, true, 2},
-		{"progress record", goldenProgressV2, progress, false, 3},
-		{"progress record", goldenProgressV1, progress, false, 3},
+		{"progress record", goldenProgressV2, progress, false, 4},
+		{"progress record", goldenProgressV1, progress, false, 4},
 	}
 	for _, k := range kinds {
 		t.Run(fmt.Sprintf("%s_%s", strings.ReplaceAll(k.name, " ", "_"), k.golden[:2]), func(t *testing.T) {

@@ -304,7 +304,7 @@ func TestViewOfACompactedLog(t *testing.T) {
 	require.Equal(t, "10", end())
 }
 
-// A readable partition that is opened again, with several fetches to read, shows nothing between its old and its new end.
+// A readable partition that is opened again, several fetches behind, shows nothing between its old and its new end.
 func TestViewThatIsOpenedAgainShowsOnlyItsEnd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

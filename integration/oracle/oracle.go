@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/text/language"
 	"google.golang.org/protobuf/proto"
 
 	"kudos/schema/kudosv1"
@@ -24,6 +25,8 @@ type Oracle struct {
 
 	// UserBuckets is the number of user buckets by post. Set it before the first check.
 	UserBuckets map[uint64]int
+	// Regions count as themselves besides countries.
+	Regions []string
 
 	fold   *Fold // nil before the first check
 	out    *published
@@ -212,7 +215,26 @@ func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 	case origin != "":
 		o.ledger.forwarded(origin, e, d)
 	}
+	e.Region = CountedAs(e.Region, o.Regions)
 	o.fold.Add(e, rec.Offset)
+}
+
+// notAssigned are codes that the list of countries below has, but that ISO 3166-1 does not assign now.
+const notAssigned = "AC AN BU CP CQ CS CT DD DG DY EA EZ FQ FX HV IC JT MI NH NQ NT PC PU PZ RH SU TA TP UK UN VD WK " +
+	"XK YD YU ZR"
+
+// CountedAs returns the region under which likes of a region count. extra regions count as themselves.
+func CountedAs(region string, extra []string) string {
+	country := region[:2]
+	assigned, err := language.ParseRegion(country)
+	isCountry := err == nil && assigned.IsCountry() && !strings.Contains(notAssigned, country)
+	switch {
+	case slices.Contains(extra, region):
+		return region
+	case isCountry || slices.Contains(extra, country):
+		return country
+	}
+	return unknownRegion
 }
 
 // readTable reads the state table up to the transaction whose progress equals the folded position of likes. Its

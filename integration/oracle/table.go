@@ -61,8 +61,8 @@ func (t *table) read(rec *kgo.Record) error {
 	}
 	switch {
 	case string(rec.Key) == "_progress":
-		if len(v) < 21 || v[0] < 1 || v[0] > 3 { // all versions start alike
-			return errors.New("not a progress record of version 1 to 3")
+		if len(v) < 21 || v[0] < 1 || v[0] > 4 { // all versions start alike
+			return errors.New("not a progress record of version 1 to 4")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
 		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])

@@ -103,7 +103,7 @@ func (w *world) drawEvents(n int) (lines []line) {
 		default:
 			w.drawTime(ev)
 			ev.action = pick(w, "LIKE", "LIKE", "UNLIKE", "DISLIKE")
-			ev.region = pick(w, "DE", "US-CA", "de", "", "Atlantis", "\xff\xfe")
+			ev.region = pick(w, "DE", "US-CA", "US-NY", "QQ", "de", "", "Atlantis", "\xff\xfe")
 			if w.rng.IntN(3) == 0 {
 				ev.post = 0 // the key has the post
 			}

@@ -26,7 +26,7 @@ func (f *foldAt) to(w *world, p int32, offset int64) folded {
 	for entries := w.kafka.log(schema.TopicLikes, p).entries; f.next < min(offset, int64(len(entries))); f.next++ {
 		e := &entries[f.next]
 		if event, ok := understand(e); ok && e.data() && f.PartitionOf(event.Post) == p {
-			f.Add(event, f.next)
+			f.Add(counted(p, f.next, event), f.next)
 		}
 	}
 	return f.Pairs

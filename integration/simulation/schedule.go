@@ -143,6 +143,9 @@ func (w *world) setUp() {
 		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
 			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id,
 			UpdatesID: w.kafka.topics[schema.TopicUpdates].id, Alternating: p == 0}
+		if p == 0 {
+			progress.Regions = regionsOf0
+		}
 		first := entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)}
 		w.kafka.log(schema.TopicState, p).append(first)
 		if p > 0 { // that of partition 0 is completed, as after an upgrade

@@ -52,14 +52,15 @@ type batch struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{Kafka: devtest.NewKafka(t), t: t}
-	_, err := topics.Apply(t.Context(), w.Options, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	o := topics.Options{Partitions: partitions, ReplicationFactor: 1}
+	_, err := topics.Apply(t.Context(), w.Options, o, devtest.Log())
 	require.NoError(t, err)
 	// Tests set the age of records.
 	w.Set(schema.TopicUpdates, "message.timestamp.type", "CreateTime")
-	var o sql.Options
-	o, w.db = devtest.Database(t)
-	devtest.Migrate(t, o)
-	w.shards, err = sql.Open(o, devtest.Log())
+	var database sql.Options
+	database, w.db = devtest.Database(t)
+	devtest.Migrate(t, database)
+	w.shards, err = sql.Open(database, devtest.Log())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.shards.Close()) })
 	id := w.Broker.TopicInfo(schema.TopicUpdates).TopicID

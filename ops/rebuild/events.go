@@ -105,14 +105,18 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 		return err
 	}
 	defer func() { err = errors.Join(err, fresh.Close()) }()
-	epoch, err := b.replay(ctx, j, fresh)
+	regions := b.regions
+	if old.Progress != nil {
+		regions = old.Progress.Regions
+	}
+	epoch, err := b.replay(ctx, j, fresh, regions)
 	if err != nil {
 		return err
 	}
 	w.progress = schema.Progress{NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
 		Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
-		Alternating: old.Progress == nil || old.Progress.Alternating,
-		SourceID:    b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
+		Alternating: old.Progress == nil || old.Progress.Alternating, Regions: regions,
+		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
 		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh); err != nil {
 			return err
@@ -264,10 +268,14 @@ func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 }
 
 // replay folds a partition's events, up to where they were folded before, and returns the last one's leader epoch.
-func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch int32, err error) {
+func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table, regions schema.RegionRules,
+) (epoch int32, err error) {
 	phase := b.phase("folding the events", j.partition, "offsets", j.until)
 	defer phase.End()
 	r := replay{table: into, layout: b.layout}
+	if r.classified.Regions, err = regions.Parse(); err != nil {
+		return 0, err
+	}
 	epoch = -1
 	if j.until == 0 {
 		return epoch, nil

@@ -41,11 +41,13 @@ const (
 
 // Options of a rebuild.
 type Options struct {
-	Depth       Depth
-	Audit       audit.Options      // how differences to the current data are found and shown
-	UserBuckets schema.UserBuckets // used if the state table, which normally has them, was lost
-	DryRun      bool               // change nothing
-	DropOld     bool               // drop the replaced tables instead of keeping them under other names
+	Depth   Depth
+	Audit   audit.Options // how differences to the current data are found and shown
+	DryRun  bool          // change nothing
+	DropOld bool          // drop the replaced tables instead of keeping them under other names
+	// UserBuckets and Regions are used if the state table, which normally has them, was lost.
+	UserBuckets schema.UserBuckets
+	Regions     schema.RegionRules
 	// TransactionTimeout is how long Kafka keeps the single transaction of a partition open. It must not exceed the
 	// broker's transaction.max.timeout.ms.
 	TransactionTimeout time.Duration
@@ -99,10 +101,11 @@ type rebuild struct {
 	log    *slog.Logger
 	began  time.Time
 
-	cl     *kgo.Client
-	topics kafka.Topics
-	layout schema.Layout
-	result Result
+	cl      *kgo.Client
+	topics  kafka.Topics
+	layout  schema.Layout
+	regions schema.RegionRules // of a state table without progress record
+	result  Result
 }
 
 // Run runs a rebuild. The options must be valid. It may be stopped by ctx at any point, and run again.
@@ -176,6 +179,7 @@ func (b *rebuild) lookUp(ctx context.Context) (err error) {
 		return err
 	}
 	buckets := b.opts.UserBuckets
+	b.regions = b.opts.Regions
 	for partition := range b.partitions() {
 		last, err := table.LastProgress(ctx, b.cl, partition)
 		if err != nil {
@@ -183,6 +187,7 @@ func (b *rebuild) lookUp(ctx context.Context) (err error) {
 		}
 		if last != nil {
 			buckets = last.UserBuckets
+			b.regions = last.Regions.Everywhere()
 			break
 		}
 	}

@@ -50,7 +50,8 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) applyTopics() {
-	_, err := topics.Apply(w.t.Context(), w.Options, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	o := topics.Options{Partitions: partitions, ReplicationFactor: 1}
+	_, err := topics.Apply(w.t.Context(), w.Options, o, devtest.Log())
 	require.NoError(w.t, err)
 }
 

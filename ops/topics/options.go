@@ -14,11 +14,15 @@ type Options struct {
 	// UserBuckets are the posts that outgrow a partition, each with the number of buckets that its users are sharded
 	// into: <post>:<buckets>.
 	UserBuckets []string `mapstructure:"user_buckets"`
+	// Regions count as themselves besides the countries of ISO 3166-1: others count under their country, or as ZZ.
+	Regions []string `mapstructure:"regions"`
+	// FixRegions makes Apply bound the regions of a state table of an earlier version, where all count as themselves.
+	FixRegions bool `mapstructure:"-"`
 }
 
 // DefaultOptions suit clusters with at least three brokers.
 func DefaultOptions() Options {
-	return Options{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}}
+	return Options{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}, Regions: []string{}}
 }
 
 // Validate reports every invalid option.
@@ -33,10 +37,22 @@ func (o Options) Validate() error {
 	if _, err := schema.ParseUserBuckets(o.UserBuckets); err != nil {
 		errs = append(errs, fmt.Errorf("user_buckets: %w", err))
 	}
+	if _, err := schema.ParseExtraRegions(o.Regions); err != nil {
+		errs = append(errs, fmt.Errorf("regions: %w", err))
+	}
 	return errors.Join(errs...)
 }
 
-// Layout is the partition layout of the options, which must be valid.
+// RegionRules are those of a new state table.
+func (o Options) RegionRules() schema.RegionRules {
+	extra, err := schema.ParseExtraRegions(o.Regions)
+	if err != nil {
+		panic(err)
+	}
+	return schema.FixedRegions(extra)
+}
+
+// Layout is the partition layout of the options, which must be valid, as for RegionRules.
 func (o Options) Layout() schema.Layout {
 	buckets, err := schema.ParseUserBuckets(o.UserBuckets)
 	layout, layoutErr := schema.NewLayout(o.Partitions, buckets)

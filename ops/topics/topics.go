@@ -32,8 +32,8 @@ func (r *Report) add(format string, args ...any) {
 // Apply creates missing topics, corrects settings that differ, and writes the first progress record of each partition.
 // It accepts a longer retention. It is idempotent. A different number of partitions is an error (`kudos topics
 // repartition` adds partitions).
-func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
-) (*Report, error) {
+func Apply(ctx context.Context, cluster kafka.Options, o Options, log *slog.Logger) (*Report, error) {
+	layout := o.Layout()
 	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return nil, err
@@ -47,15 +47,18 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 		return nil, err
 	}
 	first := firstProgress{kafka: cluster, log: log, cl: cl, common: schema.Progress{
-		Partitions: layout.Partitions, UserBuckets: layout.UserBuckets(), Alternating: true}}
+		Partitions: layout.Partitions, UserBuckets: layout.UserBuckets(), Alternating: true, Regions: o.RegionRules()}}
 	if have != nil {
 		if have.Migrating || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets() {
 			return nil, layoutError(have, layout)
 		}
 		first.common.Layouts, first.common.Alternating = have.Layouts, have.Alternating
+		if have.Regions == "" && !o.FixRegions {
+			first.common.Regions = ""
+		}
 	}
 	report := &Report{Lines: []string{}} // encodes as [], not null
-	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
+	for _, t := range schema.Topics(layout.Partitions, o.ReplicationFactor) {
 		if err := apply(ctx, cl, t, report); err != nil {
 			return report, err
 		}
@@ -67,6 +70,9 @@ func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 	}
 	for first.partition = range layout.Partitions {
 		if err := first.write(ctx, report); err != nil {
+			return report, err
+		}
+		if err := first.setRegions(ctx, report); err != nil {
 			return report, err
 		}
 	}
@@ -117,8 +123,7 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 }
 
 // Check compares the topics with the required setup, and changes nothing. The report is empty if nothing is wrong.
-func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
-) (*Report, error) {
+func Check(ctx context.Context, cluster kafka.Options, o Options, log *slog.Logger) (*Report, error) {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return nil, err
@@ -131,16 +136,17 @@ func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, rep
 		}
 		report.add("%v", withAction(err))
 	}
-	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
+	for _, t := range schema.Topics(o.Partitions, o.ReplicationFactor) {
 		if err := check(ctx, cl, t, report); err != nil {
 			return report, err
 		}
 	}
-	return report, checkProgress(ctx, cl, report)
+	return report, checkProgress(ctx, cl, o, report)
 }
 
-// checkProgress reports partitions of the state table without records: `topics apply` was interrupted, or it is lost.
-func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
+// checkProgress reports partitions of the state table without records (`topics apply` was interrupted, or it is lost),
+// and other regions than those of the settings.
+func checkProgress(ctx context.Context, cl *kgo.Client, o Options, report *Report) error {
 	layout, partitions, err := layoutOf(ctx, cl)
 	if err != nil {
 		return err
@@ -156,7 +162,13 @@ func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 		}
 		if empty {
 			report.add(table.NoProgress+"; run: kudos topics apply", p)
+			continue
 		}
+		progress, err := table.LastProgress(ctx, cl, p)
+		if err != nil {
+			return err
+		}
+		checkRegions(p, progress, o.RegionRules(), report)
 	}
 	return nil
 }

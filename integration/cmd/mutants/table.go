@@ -241,7 +241,10 @@ var mutants = []mutant{
 
 	{8, "murmur2 of the key", one("schema/layout.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
 	{8, "the sign bit is cleared, not negated", one("schema/layout.go", "murmur2(key) & 0x7fffffff", "-murmur2(key)"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
-	{8, "the stored partition count decides", one(foldWorkerGo, "w.progress, w.layout = progress, progress.Layout()", "w.progress, w.layout = progress, schema.Layout{Partitions: 1}"), simulation},
+	{8, "the stored partition count decides", one(foldWorkerGo, "w.progress, w.layout, w.regions = progress, progress.Layout(), ", "w.progress, w.layout, w.regions = progress, schema.Layout{Partitions: 1}, "), simulation},
+	{1, "regions are bounded by the log", one(classifyGo, "	if e.Region, known = v.Regions.Of(e.Region, rec.Offset); !known {", "	if _, known = v.Regions.Of(e.Region, rec.Offset); !known {"), test("processor", "TestRegionsChangeFromAnOffsetOn")},
+	{1, "a region rule holds from its offset on", one("schema/region_rules.go", "		case offset < rule.from:\n			continue\n", ""), test("processor", "TestRegionsChangeFromAnOffsetOn")},
+	{1, "a rebuild folds events by the regions of their offsets", one("ops/rebuild/events.go", "	if r.classified.Regions, err = regions.Parse(); err != nil {", "	if _, err = regions.Parse(); err != nil {"), test("processor", "TestRegionsChangeFromAnOffsetOn")},
 	{8, "an event in the wrong partition is forwarded", one(classifyGo, "	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {", "	if owner := layout.PartitionOf(e.PostID, e.UserID); false {"), simulation},
 	{8, "forwarded with its resolved time", one(classifyGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
 	{8, "forwarded with the canonical key", one(classifyGo, "		Key:       layout.AppendKey(nil, e.PostID, e.UserID),\n", "		Key:       rec.Key,\n"), test("processor/fold/classify", "TestMisroutedEventIsForwardedWithItsTimeAndRegion")},

@@ -24,7 +24,8 @@ type Classified struct {
 	Reasons               []schema.PoisonReason // of DeadLetters
 	Capped, BadRegions    int
 	Traced                []Traced
-	Layouts               uint32 // before the current one; Reset keeps it
+	Layouts               uint32         // before the current one; Reset keeps it
+	Regions               schema.Regions // Reset keeps them
 }
 
 // Traced is an event that is traced.
@@ -36,10 +37,11 @@ type Traced struct {
 // Reset empties it for the next batch and keeps its memory.
 func (v *Classified) Reset() {
 	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0],
-		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts}
+		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts, Regions: v.Regions}
 }
 
-// Add classifies one record. The result depends only on the record and the layout: it is the same in every process.
+// Add classifies one record. The result depends only on the record, the layout and the regions: it is the same in every
+// process.
 func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
 	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
@@ -55,6 +57,10 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {
 		v.forward(rec, &e.Event, owner, layout)
 		return
+	}
+	var known bool
+	if e.Region, known = v.Regions.Of(e.Region, rec.Offset); !known {
+		v.BadRegions++
 	}
 	e.Offset = rec.Offset
 	if sc, ok := tracing.Of(rec); ok && len(v.Traced) < tracing.PerBatch {

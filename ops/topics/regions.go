@@ -1,0 +1,97 @@
+package topics
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/fold/table"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// unbounded adds the warning that a state table of an earlier version keeps whatever regions events name.
+func (r *Report) unbounded() {
+	const warning = "every region that an event names counts as itself, even an invented one; once all processors " +
+		"and readers have this version, run: kudos topics apply --fix-regions"
+	if !slices.Contains(r.Warnings, warning) {
+		r.Warnings = append(r.Warnings, warning)
+	}
+}
+
+// checkRegions reports other regions than those of the settings.
+func checkRegions(partition int32, p *schema.Progress, want schema.RegionRules, report *Report) {
+	switch {
+	case p == nil:
+	case p.Regions == "":
+		report.unbounded()
+	case p.Regions.Everywhere() != want:
+		report.add("partition %d counts other regions than topics.regions as themselves: [%s]; run: kudos topics apply",
+			partition, p.Regions.Extra())
+	}
+}
+
+// setRegions makes the regions of the settings count from the partition's next event on.
+func (f *firstProgress) setRegions(ctx context.Context, report *Report) error {
+	return kafka.RetryTakenOver(ctx, func() error {
+		p, err := table.LastProgress(ctx, f.cl, f.partition)
+		switch {
+		case err != nil || p == nil || p.Regions.Everywhere() == f.common.Regions:
+			if err == nil && f.common.Regions == "" {
+				report.unbounded()
+			}
+			return err
+		case p.StateID != f.topics.ByName[schema.TopicState].ID:
+			return nil // of an earlier topic: nothing is folded
+		}
+		return f.setRegionsOnce(ctx, report)
+	})
+}
+
+// setRegionsOnce fences the partition's processor, which reads the progress record again.
+func (f *firstProgress) setRegionsOnce(ctx context.Context, report *Report) error {
+	ids := schema.FoldTransactionalIDs(f.partition)
+	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	if err != nil {
+		return fmt.Errorf("fencing partition %d: %w", f.partition, err)
+	}
+	defer cl.Close()
+	p, err := table.LastProgress(ctx, f.cl, f.partition)
+	if err != nil {
+		return err
+	}
+	complete, err := table.HasAllCounts(ctx, f.cl, f.partition, p)
+	if err != nil {
+		return err
+	}
+	start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, f.partition)
+	if err != nil {
+		return err
+	}
+	extra := f.common.Regions.Extra()
+	if p.Regions, err = p.Regions.With(p.NextOffset, extra, start); err != nil {
+		return err
+	}
+	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey),
+		Value: schema.AppendProgress(nil, p)}
+	records := []*kgo.Record{rec}
+	if complete { // it ends with the same progress record
+		counts := *rec
+		counts.Topic = schema.TopicCounts
+		records = append(records, &counts)
+	}
+	if err := cl.BeginTransaction(); err != nil {
+		return err
+	}
+	if err = cl.ProduceSync(ctx, records...).FirstErr(); err == nil {
+		err = kafka.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the regions of partition %d: %w", f.partition, err)
+	}
+	report.add("partition %d: from offset %d of %s on, countries and [%s] count as themselves, other regions under "+
+		"their country", f.partition, p.NextOffset, schema.TopicLikes, extra)
+	return nil
+}
