@@ -97,7 +97,7 @@ func (t Topic) Accepts(config, value string) bool {
 	}
 	have, err := strconv.ParseInt(value, 10, 64)
 	least, _ := strconv.ParseInt(want, 10, 64)
-	return err == nil && (have == -1 || have > least) // -1: unlimited
+	return err == nil && (have > least || have == -1 && config == "retention.ms") // -1: unlimited
 }
 
 // Topics returns all topics with their settings. min.insync.replicas lets writes continue with one broker down.
@@ -108,7 +108,7 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		configs["min.insync.replicas"] = strconv.Itoa(max(1, int(replicationFactor)-1))
 		configs["unclean.leader.election.enable"] = "false"
 		return Topic{Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: configs,
-			Least: []string{"retention.ms"}}
+			Least: []string{"retention.ms", "min.compaction.lag.ms"}}
 	}
 	compacted := func(name string) Topic { return topic(name, map[string]string{"cleanup.policy": "compact"}) }
 	exclusions := compacted(TopicExclusions)
@@ -117,6 +117,7 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		topic(TopicLikes, map[string]string{
 			"cleanup.policy":         "delete",
 			"retention.ms":           ms(7 * day),
+			"retention.bytes":        "-1",
 			"message.timestamp.type": "LogAppendTime",
 			"max.message.bytes":      strconv.Itoa(LikesMaxMessageBytes),
 		}),
@@ -134,8 +135,9 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			"segment.ms":                ms(day / 24),
 		}),
 		topic(TopicDLT, map[string]string{
-			"cleanup.policy": "delete",
-			"retention.ms":   ms(30 * day),
+			"cleanup.policy":  "delete",
+			"retention.ms":    ms(30 * day),
+			"retention.bytes": "-1", // dead letters go by age, not because there are many
 			// Room for a whole batch of likes, with headers.
 			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),

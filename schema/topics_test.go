@@ -20,14 +20,14 @@ func topicsByName(t *testing.T, partitions int32, replication int16) map[string]
 func TestTopics(t *testing.T) {
 	topics := topicsByName(t, 12, 3)
 	configs := map[string]map[string]string{
-		"likes": {"cleanup.policy": "delete", "retention.ms": "604800000",
+		"likes": {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1",
 			"message.timestamp.type": "LogAppendTime", "max.message.bytes": "65536"},
 		"latest-like-action-table": {"cleanup.policy": "compact"},
 		"like-updates": {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000",
 			"message.timestamp.type": "LogAppendTime"},
 		"like-counts": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2",
 			"segment.bytes": "16777216", "segment.ms": "3600000"},
-		"likes.dlt": {"cleanup.policy": "delete", "retention.ms": "2592000000",
+		"likes.dlt": {"cleanup.policy": "delete", "retention.ms": "2592000000", "retention.bytes": "-1",
 			"max.message.bytes": "131072"}, // must fit an oversized original with its headers
 		"trending":             {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
 		"trending-table":       {"cleanup.policy": "compact"},
@@ -59,6 +59,11 @@ func TestALongerRetentionIsAccepted(t *testing.T) {
 	} {
 		require.Equal(t, want, likes.Accepts("retention.ms", value), "retention.ms = %q", value)
 	}
+	updates := topicsByName(t, 1, 1)[TopicUpdates]
+	for value, want := range map[string]bool{"604800000": true, "604800001": true, "604799999": false, "-1": false} {
+		require.Equal(t, want, updates.Accepts("min.compaction.lag.ms", value), "min.compaction.lag.ms = %q", value)
+	}
+	require.False(t, likes.Accepts("retention.bytes", "1000000000000"), "events would go before their time")
 	require.False(t, likes.Accepts("max.message.bytes", "65537"), "other settings must match exactly")
 	require.True(t, likes.Accepts("max.message.bytes", "65536"))
 }

@@ -42,6 +42,7 @@ func TestEachSettingOfBrokersWithACostIsReported(t *testing.T) {
 		"group.initial.rebalance.delay.ms=5000":           "3000:",
 		"group.max.session.timeout.ms=19999":              "20000: Kafka rejects",
 		"group.min.session.timeout.ms=10001":              "10000:",
+		"log.cleaner.enable=false":                        "true: compacted topics grow",
 		"log.flush.interval.messages=1":                   "1000:",
 		"replica.fetch.min.bytes=2":                       "1:",
 		"transaction.max.timeout.ms=19999":                "20000:",
@@ -61,9 +62,13 @@ func TestGoodSettingsOfBrokersAreNotReported(t *testing.T) {
 	require.Empty(t, warnings(t, 2, `add.partitions.to.txn.retry.backoff.ms=1 min.insync.replicas=1
 		add.partitions.to.txn.retry.backoff.max.ms=100 group.initial.rebalance.delay.ms=3000
 		group.max.session.timeout.ms=20000 group.min.session.timeout.ms=10000 replica.fetch.min.bytes=1
-		log.flush.interval.messages=9223372036854775807 transaction.max.timeout.ms=20000 unknown=1
+		log.flush.interval.messages=9223372036854775807 log.cleaner.enable=true
+		offsets.topic.replication.factor=2 transaction.state.log.min.isr=1 transaction.state.log.replication.factor=2
+		transaction.max.timeout.ms=20000 unknown=1
 		transaction.partition.verification.enable=true unclean.leader.election.enable=false`))
 	require.Len(t, warnings(t, 3, ""), 1, "min.insync.replicas is 1 by default, better 2")
+	require.Len(t, warnings(t, 3, `min.insync.replicas=2 offsets.topic.replication.factor=2
+		transaction.state.log.min.isr=1 transaction.state.log.replication.factor=2`), 3)
 }
 
 func TestBrokersThatDoNotTellTheirSettings(t *testing.T) {
