@@ -285,7 +285,7 @@ func TestForgetOnTheWholeSystem(t *testing.T) {
 	require.Contains(t, stdout, "post 42: 2 likes and 1 dislike would be withdrawn; nothing was changed\n")
 	require.Contains(t, stdout, "  latest-like-action-table (3 records, with user ids)\n    users who have or had")
 
-	stdout, _ = done(t, "forget", "user", "7", "99", "--brokers", d.Kafka)
+	stdout, _ = done(t, "forget", "user", "7", "99", "--yes", "--brokers", d.Kafka)
 	require.Regexp(t, `^user 7, 99: withdrew 2 likes and 0 dislikes in \S+; nothing is left\n`, stdout)
 	require.Contains(t, stdout, "  likes (with user ids)\n    the events themselves, including the withdrawals\n"+
 		"    kept for 7 days from now")
@@ -293,7 +293,7 @@ func TestForgetOnTheWholeSystem(t *testing.T) {
 	require.Contains(t, stdout, "  like-updates (no user ids)\n")
 	waitCounts("42:1,1 43:1,0 44:0,1")
 
-	stdout, _ = done(t, "forget", "post", "42", "44", "--output", "json", "--brokers", d.Kafka)
+	stdout, _ = done(t, "forget", "post", "42", "44", "--yes", "--output", "json", "--brokers", d.Kafka)
 	var r forget.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
 	require.Equal(t, []string{"42", "44"}, r.IDs)
@@ -311,10 +311,11 @@ func TestForgetChecksItsArguments(t *testing.T) {
 		"post 42 0":                       `"0" is not a post id: a whole number from 1 to 2^64-1`,
 		"user 42 x":                       `"x" is not a user id`,
 		"user 18446744073709551616":       "is not a user id",
+		"post 42":                         "standard input is not a terminal: use --yes, or --dry-run",
 		"post 42 --timeout 0s":            "timeout must be above zero",
 		"post 42 --timeout soon":          "invalid argument",
 		"post 42 --set kafka.borkers=a:1": "kafka.borkers",
 	})
-	fails(t, exitFailed, []string{"forget", "post", "42", "--brokers", brokers},
+	fails(t, exitFailed, []string{"forget", "post", "42", "--yes", "--brokers", brokers},
 		"topic latest-like-action-table does not exist on ["+brokers+`]; create the topics with "kudos topics apply"`)
 }

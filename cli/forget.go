@@ -34,14 +34,14 @@ func (a *app) forgetCommand() *cobra.Command {
 			Short: "Withdraw all reactions to deleted posts",
 			Long:  `Withdraw all reactions to deleted posts.` + forgetLong,
 			Example: `  kudos forget post 42 --dry-run --brokers kafka:9092
-  kudos forget post 42 4711 --brokers kafka:9092`,
+  kudos forget post 42 4711 --yes --brokers kafka:9092`,
 		}),
 		a.forgetRun(forget.User, &cobra.Command{
 			Use:   "user ID…",
 			Short: "Withdraw all reactions of deleted users",
 			Long:  `Withdraw all reactions of deleted users. Reads the whole state table.` + forgetLong,
 			Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
-  kudos forget user 7 --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
+  kudos forget user 7 --yes --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
 		}))
 }
 
@@ -53,12 +53,19 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 		return err
 	}
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only report what would be withdrawn")
+	yes := addYes(cmd)
 	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout,
 		"how long to wait for the processors to count what was withdrawn")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
-		if err := opts.Validate(); err != nil {
+		agreed := *yes || opts.DryRun
+		if err := errors.Join(a.canAsk(agreed), opts.Validate()); err != nil {
 			return usageError{err}
+		}
+		agreed, err := a.person(*out, agreed).Agree(fmt.Sprintf("This withdraws all reactions of %s %s, for good. Continue?",
+			kind, strings.Trim(fmt.Sprint(opts.IDs), "[]")))
+		if err != nil || !agreed {
+			return err
 		}
 		opts.Begin, opts.Layout = a.progress("forget").Begin, cfg.Topics.Layout()
 		report, err := forget.Run(ctx, opts, cfg.Kafka, quietLogger(cfg, a.stderr))

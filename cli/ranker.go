@@ -139,7 +139,7 @@ Rankings that have been written stay, and so do exclusions.
 It refuses to run while a ranker runs. It can be stopped at any point and run again.`,
 		Example: `  kudos ranker reset --yes --brokers kafka:9092 && kudos topics apply --brokers kafka:9092`,
 	}
-	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
+	yes := addYes(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		if !*yes && !isTerminal(a.stdin) {
 			return usageError{errors.New("standard input is not a terminal: use --yes")}

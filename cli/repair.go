@@ -60,7 +60,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	for _, d := range depths {
 		f.Bool(d.flag, false, d.usage)
 	}
-	yes := f.Bool("yes", false, "do not ask for confirmation")
+	yes := addYes(cmd)
 	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
 	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
 	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout,
@@ -76,16 +76,13 @@ func (a *app) rebuildCommand() *cobra.Command {
 				opts.Depth = d.depth
 			}
 		}
-		asks := !*yes && !opts.DryRun
-		if asks && !isTerminal(a.stdin) {
-			err = errors.New("standard input is not a terminal: use --yes, or --dry-run to see what would be done")
-		}
-		if err := errors.Join(err, cfg.RequireMySQL(), opts.Validate()); err != nil {
+		agreed := *yes || opts.DryRun
+		if err := errors.Join(a.canAsk(agreed), cfg.RequireMySQL(), opts.Validate()); err != nil {
 			return usageError{err}
 		}
 		opts.Audit.Progress = a.progress("rebuild")
 		opts.UserBuckets, opts.Regions = cfg.Topics.Layout().UserBuckets(), cfg.Topics.RegionRules()
-		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, !asks), quietLogger(cfg, a.stderr))
+		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, agreed), quietLogger(cfg, a.stderr))
 		if result == nil {
 			return err
 		}
@@ -106,6 +103,19 @@ var depths = []struct {
 	{"from-events", rebuild.Events, "also rebuild the state table from likes, and like-updates from that"},
 	{"accept-loss", rebuild.Loss, "continue without the events that are missing in likes; rebuild nothing"},
 	{"offsets", rebuild.Offsets, "commit the offset that the state table is at again; rebuild nothing"},
+}
+
+// addYes adds a flag to a command that cannot be taken back.
+func addYes(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("yes", false, "do not ask for confirmation")
+}
+
+// canAsk is the error of a command that must ask, but whose input may not be a person.
+func (a *app) canAsk(agreed bool) error {
+	if agreed || isTerminal(a.stdin) {
+		return nil
+	}
+	return errors.New("standard input is not a terminal: use --yes, or --dry-run to see what would be done")
 }
 
 type person struct {

@@ -146,7 +146,7 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 		Example: `  # How much would move
   kudos topics repartition --set topics.partitions=16 --dry-run --config kudos.yaml
 
-  kudos topics repartition --set topics.partitions=16 --config kudos.yaml`,
+  kudos topics repartition --set topics.partitions=16 --yes --config kudos.yaml`,
 	}
 	opts := repartition.DefaultOptions()
 	f := cmd.Flags()
@@ -154,12 +154,19 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "directory for a copy of the state table")
 	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions to read in parallel")
 	f.IntVar(&opts.MovePairs, "move-pairs", opts.MovePairs, "maximum reactions that one transaction moves")
-	out := addOutput(cmd)
+	out, yes := addOutput(cmd), addYes(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)
 	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
 		opts.Layout = cfg.Topics.Layout()
-		if err := opts.Validate(); err != nil {
+		agreed := *yes || opts.DryRun
+		if err := errors.Join(a.canAsk(agreed), opts.Validate()); err != nil {
 			return usageError{err}
+		}
+		person := a.person(*out, agreed)
+		agreed, err = person.Agree(fmt.Sprintf("This makes %d partitions of the topics; Kafka cannot remove any. Continue?",
+			opts.Layout.Partitions))
+		if err != nil || !agreed {
+			return err
 		}
 		cfg.MySQL = cfg.MySQL.OfMigrations()
 		log := quietLogger(cfg, a.stderr)
@@ -173,7 +180,7 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 			}
 			defer func() { _ = db.Close() }() // nothing is in flight
 		}
-		opts.Progress, opts.Say = a.progress("repartition"), a.person(*out, true).Say
+		opts.Progress, opts.Say = a.progress("repartition"), person.Say
 		result, err := repartition.Run(ctx, opts, cfg.Kafka, db, log)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ type forgotten struct {
 }
 
 func (s *system) forget(code int, args ...string) (r forgotten) {
-	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
+	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json", "--yes"}, args...)...)
 	return r
 }
 
@@ -64,7 +64,7 @@ func (s *system) withdrawn(user uint64) (n int64) {
 func (s *system) killForgetting(user uint64, n int64) {
 	already := s.withdrawn(user)
 	s.killWhen("the withdrawals to be in Kafka", func() bool { return s.withdrawn(user)-already == n },
-		"forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
+		"forget", "user", fmt.Sprint(user), "--yes", "--brokers", s.brokerList())
 }
 
 // On real data, forgetting a post and a user leaves the counts of the data without them, even if interrupted, repeated.

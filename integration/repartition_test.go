@@ -117,7 +117,7 @@ func (s *system) watchQuiet() (stop func()) {
 }
 
 func (s *system) repartitionArgs(to int, args ...string) []string {
-	return append(s.topics(to, "repartition", "--set", s.mysql()), args...)
+	return append(s.topics(to, "repartition", "--yes", "--set", s.mysql()), args...)
 }
 
 // repartition runs `kudos topics repartition`, which must succeed, and returns its output.

@@ -201,7 +201,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	s.rebuildAll()
 	s.refusals()
 	s.park()
-	s.as("repartition", "topics", "repartition", "--set", fmt.Sprintf("topics.partitions=%d", partitions+2))
+	s.as("repartition", "topics", "repartition", "--yes", "--set", fmt.Sprintf("topics.partitions=%d", partitions+2))
 	s.like(10)
 	s.counted()
 	s.leastPermissions(permissionsOfTheDocs(t))
@@ -226,8 +226,8 @@ func (s *secured) commands() {
 	s.want[1000] = count{likes: 1}
 	s.counted()
 	s.unusual()
-	s.as("forget", "forget", "user", "1000") // who has no likes
-	s.as("forget", "forget", "user", "1")
+	s.as("forget", "forget", "user", "1000", "--yes") // who has no likes
+	s.as("forget", "forget", "user", "1", "--yes")
 	for post := range s.want {
 		if post != 1000 {
 			s.want[post] = count{likes: s.want[post].likes - 1}

@@ -60,8 +60,15 @@ func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 			"indefinitely for the last of each post; the others until Kafka compacts the topic"},
 		{schema.TopicCounts, "the posts' counts", false, nil, "indefinitely"},
 		{"MySQL", mysql, false, nil, "indefinitely; rows of zeros in like_count may be deleted at any time"},
+		{"MySQL, …_before_rebuild", "the tables before a kudos rebuild, likewise", false, nil, "until you drop them"},
 		{"rankings", rankings, false, nil,
 			"for at least 7 days in " + schema.TopicTrending + ", which has earlier rankings"},
+		{schema.TopicTrendingLocalTable + ", " + schema.TopicTrendingTable, "posts' likes by window and region", false, nil,
+			"until the windows have passed; sums of all time indefinitely"},
+		{schema.TopicExclusions, "excluded posts, with the reasons that were given", false, nil,
+			"indefinitely; kudos ranker include removes a post"},
+		{"archive", "changes of the posts' counts, by region and minute, if it is used", false, nil,
+			"until you delete the files"},
 		{"local copies", "in processors, rankers and readers; they follow Kafka", true, nil, "like the state table"},
 	}, nil
 }
@@ -144,6 +151,6 @@ func names(rec *kgo.Record, asked asked) bool {
 	if asked(e.PostID, e.UserID) {
 		return true
 	}
-	post, err := schema.ParsePostKey(rec.Key)
+	post, err := schema.ParseLikeKey(rec.Key)
 	return err == nil && asked(post, e.UserID)
 }
