@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // session is what one client fetches: partitions of a topic, each started and stopped by itself.
@@ -35,6 +36,9 @@ func newSession(ctx context.Context, cl *kgo.Client, opts *ProcessorOptions) (*s
 		return nil, err
 	}
 	info := topics.ByName[opts.Input]
+	if err := store.CheckFiles(info.Partitions); err != nil {
+		return nil, err
+	}
 	return &session{cl: cl, opts: opts, topic: opts.Input, count: info.Partitions, ctx: ctx,
 		log: kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}}, nil
 }

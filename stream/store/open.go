@@ -140,6 +140,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		FS:                          s.pace,
 		Lock:                        s.lock,
 		Cache:                       s.cache,
+		FileCache:                   s.files,
 		DisableWAL:                  true,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                s.memtableBytes,

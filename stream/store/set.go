@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type Set struct {
 	fs    vfs.FS
 	dir   string
 	cache *pebble.Cache
+	files *pebble.FileCache // open files of tables: without it, each store would open up to a thousand
 	log   *slog.Logger
 
 	memory   *buffer.Memory // nil: without buffers, or before the first store
@@ -48,7 +50,8 @@ func NewSet(dir string, cacheBytes int64, log *slog.Logger) *Set {
 
 // NewSetOn returns a set on any file system.
 func NewSetOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Set {
-	s := &Set{MemtableBytes: memtableBytes, fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
+	s := &Set{MemtableBytes: memtableBytes, fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log,
+		files: pebble.NewFileCache(runtime.GOMAXPROCS(0), tableFiles(openFiles()))}
 	s.mu.open = map[topicPartition]*Store{}
 	return s
 }
@@ -78,6 +81,7 @@ func (s *Set) Replayed() int64 { return s.replayed.Load() }
 
 // Close releases what the stores share.
 func (s *Set) Close() {
+	s.files.Unref()
 	s.cache.Unref()
 	if s.memory != nil {
 		s.memory.Close()
@@ -86,7 +90,7 @@ func (s *Set) Close() {
 
 // New returns the store of a table topic's partition, replacing the previous one in the set. CatchUp or Open opens it.
 func (s *Set) New(topic string, partition int32) *Store {
-	st := &Store{topic: topic, partition: partition, fs: s.fs, cache: s.cache, log: s.log,
+	st := &Store{topic: topic, partition: partition, fs: s.fs, cache: s.cache, files: s.files, log: s.log,
 		dir: filepath.Join(s.dir, topic, strconv.Itoa(int(partition))), memtableBytes: s.MemtableBytes,
 		replayed: &s.replayed}
 	s.mu.Lock()

@@ -27,6 +27,7 @@ type Store struct {
 	dir   string
 	id    kafka.LogID // which log this is a copy of; zero: none yet
 	cache *pebble.Cache
+	files *pebble.FileCache
 	log   *slog.Logger
 
 	memtableBytes uint64
