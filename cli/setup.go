@@ -163,8 +163,8 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 			return usageError{err}
 		}
 		person := a.person(*out, agreed)
-		agreed, err = person.Agree(fmt.Sprintf("This makes %d partitions of the topics; Kafka cannot remove any. Continue?",
-			opts.Layout.Partitions))
+		agreed, err = person.Agree(fmt.Sprintf(
+			"This makes %d partitions of the topics; Kafka cannot remove any. Continue?", opts.Layout.Partitions))
 		if err != nil || !agreed {
 			return err
 		}

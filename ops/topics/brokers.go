@@ -22,6 +22,7 @@ type goodValues struct {
 // CheckBrokers returns a line for each setting with a cost, or why it cannot tell. It gets the timeouts of the roles.
 func CheckBrokers(ctx context.Context, cl *kadm.Client, session, txn []time.Duration, replicas int16) (lines []string) {
 	const noLimit, rejected, lost = math.MaxInt64, "Kafka rejects a role's timeout", "lost offsets park partitions"
+	const torn = "torn transactions park partitions"
 	settings := map[string]goodValues{
 		"add.partitions.to.txn.retry.backoff.ms":     {0, 1, "a partition's next transaction waits that long"},
 		"add.partitions.to.txn.retry.backoff.max.ms": {100, noLimit, "after that, a transaction waits 250 ms"},
@@ -33,8 +34,8 @@ func CheckBrokers(ctx context.Context, cl *kadm.Client, session, txn []time.Dura
 		"min.insync.replicas":                        {int64(min(2, max(1, replicas-1))), noLimit, lost},
 		"offsets.topic.replication.factor":           {int64(min(3, replicas)), noLimit, lost},
 		"replica.fetch.min.bytes":                    {0, 1, "acks=all may wait for replica.fetch.wait.max.ms"},
-		"transaction.state.log.min.isr":              {int64(min(2, max(1, replicas-1))), noLimit, "torn transactions park"},
-		"transaction.state.log.replication.factor":   {int64(min(3, replicas)), noLimit, "torn transactions park"},
+		"transaction.state.log.min.isr":              {int64(min(2, max(1, replicas-1))), noLimit, torn},
+		"transaction.state.log.replication.factor":   {int64(min(3, replicas)), noLimit, torn},
 		"transaction.max.timeout.ms":                 {slices.Max(txn).Milliseconds(), noLimit, rejected},
 		"transaction.partition.verification.enable":  {1, 1, "a late record can leave a transaction open forever"},
 		"unclean.leader.election.enable":             {0, 0, lost},

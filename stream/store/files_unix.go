@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// partitionFiles are for a store's log, lock and what it is writing, and for the connections of its worker's clients,
-	// each to several brokers.
+	// partitionFiles are for a store's log, lock and what it is writing, and for the connections of its worker's
+	// clients, each to several brokers.
 	partitionFiles = 16
 	otherFiles     = 256 // requests, MySQL, the other clients
 	maxTableFiles  = 4096
@@ -37,8 +37,8 @@ func checkFiles(partitions int32, limit int64) error {
 		for limit < need+int64(tableFiles(limit)) {
 			limit *= 2
 		}
-		return fmt.Errorf("%d partitions may need more open files than this process may have: allow %d "+
-			"(LimitNOFILE of systemd, ulimit -n of a shell, --ulimit nofile of a container), and restart it", partitions, limit)
+		return fmt.Errorf("%d partitions may need more open files than this process may have: allow %d (LimitNOFILE "+
+			"of systemd, ulimit -n of a shell, --ulimit nofile of a container), and restart it", partitions, limit)
 	}
 	return nil
 }
