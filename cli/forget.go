@@ -62,8 +62,9 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 		if err := errors.Join(a.canAsk(agreed), opts.Validate()); err != nil {
 			return usageError{err}
 		}
-		agreed, err := a.person(*out, agreed).Agree(fmt.Sprintf(
-			"This withdraws all reactions of %s %s, for good. Continue?", kind, strings.Trim(fmt.Sprint(opts.IDs), "[]")))
+		question := fmt.Sprintf("This withdraws all reactions of %s %s, for good. Continue?", kind,
+			strings.Trim(fmt.Sprint(opts.IDs), "[]"))
+		agreed, err := a.person(*out, agreed).Agree(question)
 		if err != nil || !agreed {
 			return err
 		}
