@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -14,8 +15,9 @@ import (
 
 // BodyReader reads whole request bodies, of at most maxBytes each, before their requests take a slot: a client that
 // does not finish its body must not use up the limit on requests in flight. The memory of unfinished bodies is bounded:
-// beyond the bound, BodyReader gives up the oldest one. So a flood of unfinished bodies evicts itself, and a body that
-// arrives at network speed is never the oldest for long.
+// beyond the bound, BodyReader gives up the oldest one, of a client that holds more than half of it if that one wants
+// more. So a flood of unfinished bodies evicts itself, and a body that arrives at network speed is never the oldest for
+// long.
 type BodyReader struct {
 	maxBytes int64
 	maxHeld  int64 // limit of held
@@ -23,6 +25,7 @@ type BodyReader struct {
 	mu struct {
 		sync.Mutex
 		held     int64
+		of       shares    // of held
 		arriving list.List // of *arrival, oldest first
 	}
 }
@@ -33,6 +36,7 @@ func NewBodyReader(maxBytes int64, whole int) *BodyReader {
 	if maxBytes < math.MaxInt64/int64(whole)-1 {
 		b.maxHeld = int64(whole) * (maxBytes + 1) // one more byte is read, to detect longer bodies
 	}
+	b.mu.of = shares{}
 	return b
 }
 
@@ -40,17 +44,18 @@ func NewBodyReader(maxBytes int64, whole int) *BodyReader {
 var errGivenUp = fmt.Errorf("the body was dropped in favor of newer ones: %w", os.ErrDeadlineExceeded)
 
 type arrival struct {
-	conn *http.ResponseController
-	held int64
-	at   *list.Element // nil: given up
+	conn   *http.ResponseController
+	client netip.Addr
+	held   int64
+	at     *list.Element // nil: given up
 }
 
 // firstBytes is enough for most bodies of one event. The client's Content-Length reserves no memory.
 const firstBytes = 512
 
 // Read reads a request's body. problem.UnreadBody turns its errors into a response.
-func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	a := b.enter(w)
+func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request, client netip.Addr) ([]byte, error) {
+	a := b.enter(w, client)
 	body, err := b.readAll(http.MaxBytesReader(w, r.Body, b.maxBytes), a)
 	if !b.leave(a) {
 		// Even if the body has just ended: its connection is past the read deadline and cannot be reused.
@@ -84,8 +89,8 @@ func (b *BodyReader) readAll(body io.Reader, a *arrival) ([]byte, error) {
 	}
 }
 
-func (b *BodyReader) enter(w http.ResponseWriter) *arrival {
-	a := &arrival{conn: http.NewResponseController(w)}
+func (b *BodyReader) enter(w http.ResponseWriter, client netip.Addr) *arrival {
+	a := &arrival{conn: http.NewResponseController(w), client: client}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.at = b.mu.arriving.PushBack(a)
@@ -100,9 +105,14 @@ func (b *BodyReader) hold(a *arrival, bytes int64) {
 		return
 	}
 	b.mu.held += bytes - a.held
+	b.mu.of.add(a.client, bytes-a.held)
 	a.held = bytes
 	for b.mu.held > b.maxHeld {
-		oldest := b.mu.arriving.Front().Value.(*arrival)
+		at := b.mu.arriving.Front()
+		for b.mu.of[a.client] > b.maxHeld/2 && at.Value.(*arrival).client != a.client {
+			at = at.Next()
+		}
+		oldest := at.Value.(*arrival)
 		b.removeLocked(oldest)
 		// This makes its Read return at once. It needs the lock: after leave, the connection may serve another request.
 		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0)) // if unsupported (no server), the body ends by itself
@@ -123,5 +133,6 @@ func (b *BodyReader) leave(a *arrival) bool {
 func (b *BodyReader) removeLocked(a *arrival) {
 	b.mu.arriving.Remove(a.at)
 	b.mu.held -= a.held
+	b.mu.of.add(a.client, -a.held)
 	a.at = nil
 }

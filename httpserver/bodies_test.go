@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ func TestReadBody(t *testing.T) {
 	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 2 * firstBytes, 2_999, 3_000} {
 		b := NewBodyReader(3_000, 1)
 		want := bytes.Repeat([]byte("x"), size)
-		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want)))
+		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want)), one)
 		require.NoError(t, err, "%d bytes", size)
 		require.Equal(t, string(want), string(got))
 		require.LessOrEqual(t, cap(got), 3_001)
@@ -30,7 +31,7 @@ func TestReadBody(t *testing.T) {
 func TestReadBodyFails(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	read := func(body io.Reader) error {
-		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body))
+		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), one)
 		require.Nil(t, got)
 		require.Zero(t, b.mu.held)
 		require.Zero(t, b.mu.arriving.Len())
@@ -43,6 +44,8 @@ func TestReadBodyFails(t *testing.T) {
 	require.ErrorIs(t, read(late), os.ErrDeadlineExceeded)
 	require.ErrorIs(t, read(iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
 }
+
+var one = netip.MustParseAddr("192.0.2.1")
 
 type served struct {
 	*BodyReader
@@ -58,7 +61,7 @@ func serveBodies(t *testing.T, b *BodyReader, http2 bool, paths ...string) *serv
 		s.ended[path] = make(chan error, 1)
 	}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := b.Read(w, r)
+		_, err := b.Read(w, r, Networks{netip.MustParsePrefix("127.0.0.0/8")}.ClientOf(r))
 		s.ended[r.URL.Path] <- err
 		if err != nil {
 			w.WriteHeader(http.StatusRequestTimeout)
@@ -138,10 +141,10 @@ func TestUnacknowledgedAtShutdown(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	w := httptest.NewRecorder()
 	last := readerFunc(func(p []byte) (int, error) {
-		b.hold(b.enter(httptest.NewRecorder()), 1_001)
+		b.hold(b.enter(httptest.NewRecorder(), one), 1_001)
 		return copy(p, "x"), io.EOF
 	})
-	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last))
+	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last), one)
 	require.ErrorIs(t, err, errGivenUp)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the error must count as a timeout")
 	require.Equal(t, "close", w.Header().Get("Connection"))
@@ -156,8 +159,31 @@ func TestReaderOfHugeBodies(t *testing.T) {
 	for _, maxBytes := range []int64{1 << 62, 1<<63 - 1} {
 		b := NewBodyReader(maxBytes, 1_000)
 		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("hello"))
-		got, err := b.Read(httptest.NewRecorder(), request)
+		got, err := b.Read(httptest.NewRecorder(), request, one)
 		require.NoError(t, err)
 		require.Equal(t, "hello", string(got))
 	}
+}
+
+// A client that holds more than half of the memory loses its own bodies, even if others began earlier.
+func TestFloodOfBodiesEvictsItself(t *testing.T) {
+	b := NewBodyReader(1_000, 8)
+	other := b.enter(httptest.NewRecorder(), netip.MustParseAddr("192.0.2.2"))
+	b.hold(other, firstBytes)
+	var flood []*arrival
+	for range 100 {
+		a := b.enter(httptest.NewRecorder(), one)
+		b.hold(a, 1_001)
+		flood = append(flood, a)
+	}
+	for i, a := range flood {
+		require.Equal(t, i >= 93, a.at != nil, "body %d of 100", i)
+	}
+	b.hold(other, 1_001)
+	require.Nil(t, flood[93].at, "another client's body must evict the oldest of the flood")
+	require.True(t, b.leave(other))
+	for _, a := range flood {
+		b.leave(a)
+	}
+	require.Empty(t, b.mu.of)
 }

@@ -82,7 +82,7 @@ func (a *api) readJSON(q *request) ([]byte, error) {
 	if p := problem.RequireMediaType(q.Request, "application/json"); p != nil {
 		return nil, refuse(p)
 	}
-	raw, err := a.bodies.Read(q.w, q.Request)
+	raw, err := a.bodies.Read(q.w, q.Request, q.client)
 	if err != nil {
 		return nil, refuse(problem.UnreadBody(err, maxBody))
 	}
