@@ -15,9 +15,8 @@ import (
 
 // BodyReader reads whole request bodies, of at most maxBytes each, before their requests take a slot: a client that
 // does not finish its body must not use up the limit on requests in flight. The memory of unfinished bodies is bounded:
-// beyond the bound, BodyReader gives up the oldest one, of a client that holds more than half of it if that one wants
-// more. So a flood of unfinished bodies evicts itself, and a body that arrives at network speed is never the oldest for
-// long.
+// beyond the bound, BodyReader gives up the oldest one, of the client that holds more than half if there is one. So a
+// client's flood evicts itself, and a body that arrives at network speed is never the oldest for long.
 type BodyReader struct {
 	maxBytes int64
 	maxHeld  int64 // limit of held
@@ -25,8 +24,9 @@ type BodyReader struct {
 	mu struct {
 		sync.Mutex
 		held     int64
-		of       shares    // of held
-		arriving list.List // of *arrival, oldest first
+		of       shares     // of held
+		busiest  netip.Addr // the client that holds most
+		arriving list.List  // of *arrival, oldest first
 	}
 }
 
@@ -106,10 +106,12 @@ func (b *BodyReader) hold(a *arrival, bytes int64) {
 	}
 	b.mu.held += bytes - a.held
 	b.mu.of.add(a.client, bytes-a.held)
-	a.held = bytes
+	if a.held = bytes; b.mu.of[a.client] > b.mu.of[b.mu.busiest] {
+		b.mu.busiest = a.client
+	}
 	for b.mu.held > b.maxHeld {
 		at := b.mu.arriving.Front()
-		for b.mu.of[a.client] > b.maxHeld/2 && at.Value.(*arrival).client != a.client {
+		for b.mu.of[b.mu.busiest] > b.maxHeld/2 && at.Value.(*arrival).client != b.mu.busiest {
 			at = at.Next()
 		}
 		oldest := at.Value.(*arrival)

@@ -179,9 +179,10 @@ func TestFloodOfBodiesEvictsItself(t *testing.T) {
 	for i, a := range flood {
 		require.Equal(t, i >= 93, a.at != nil, "body %d of 100", i)
 	}
-	b.hold(other, 1_001)
+	b.hold(b.enter(httptest.NewRecorder(), other.client), 1_001)
 	require.Nil(t, flood[93].at, "another client's body must evict the oldest of the flood")
 	require.True(t, b.leave(other))
+	b.leave(b.mu.arriving.Back().Value.(*arrival))
 	for _, a := range flood {
 		b.leave(a)
 	}

@@ -11,8 +11,8 @@ import (
 
 // idleConns bounds the connections without a request in flight: those that wait for their first or next one, or have
 // sent only a part of its headers. There is always room for one more: a client that has more than half of them loses
-// the one that waits longest, otherwise the one that does of all. So connections of one client evict each other, and
-// a connection that is closed early costs its client only a new one.
+// the one that waits longest, or if there is none, the one that waits longest of all is closed. So a client's flood
+// evicts itself. A connection that is closed early only costs its client a new one.
 type idleConns struct {
 	max int
 
@@ -21,6 +21,7 @@ type idleConns struct {
 		conns   map[net.Conn]*idleConn // all that are open
 		waiting list.List              // of *idleConn, the longest first
 		of      map[netip.Addr]*list.List
+		busiest netip.Addr // the client that has most of them
 	}
 }
 
@@ -66,15 +67,19 @@ func (i *idleConns) addLocked(c *idleConn) {
 		i.mu.of[c.client] = own
 	}
 	c.at, c.own = i.mu.waiting.PushBack(c), own.PushBack(c)
+	if busiest := i.mu.of[i.mu.busiest]; busiest == nil || own.Len() > busiest.Len() {
+		i.mu.busiest = c.client
+	}
 	if i.mu.waiting.Len() <= i.max {
 		return
 	}
 	longest := i.mu.waiting.Front()
-	if own.Len() > i.max/2 {
-		longest = own.Front()
+	if busiest := i.mu.of[i.mu.busiest]; busiest.Len() > i.max/2 {
+		longest = busiest.Front()
 	}
 	evicted := longest.Value.(*idleConn)
 	i.removeLocked(evicted)
+	delete(i.mu.conns, evicted.Conn)
 	if encrypted, ok := evicted.Conn.(*tls.Conn); ok {
 		_ = encrypted.NetConn().Close() // its own Close would wait for the client
 		return

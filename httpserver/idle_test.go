@@ -40,13 +40,6 @@ func requireAnswered(t *testing.T, conn net.Conn, what string) {
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, what)
 }
 
-func requireClosed(t *testing.T, conn net.Conn) {
-	t.Helper()
-	_, err := io.Copy(io.Discard, conn)
-	require.NotErrorIs(t, err, net.ErrClosed)
-	require.False(t, isTimeout(err), "the connection must be closed")
-}
-
 func isTimeout(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()
@@ -55,12 +48,14 @@ func isTimeout(err error) bool {
 // Connections of one client that send nothing, or half a request's headers, close each other, and no other's.
 func TestIdleConnectionsEvictEachOther(t *testing.T) {
 	for name, begin := range map[string]string{
-		"silent": "", "half a header": request[:20], "keep-alive": request, "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"silent": "", "half a header": request[:20], "keep-alive": request,
+		"HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer()
 			s.HTTP.Handler = http.NotFoundHandler()
-			s.HTTP.ConnState = newIdleConns(fewIdle).state
+			idle := newIdleConns(fewIdle)
+			s.HTTP.ConnState = idle.state
 			stop := run(t, s)
 			other := dialFrom(t, "127.0.0.2", s.Addr(), request)
 			requireAnswered(t, other, "before the flood")
@@ -68,13 +63,11 @@ func TestIdleConnectionsEvictEachOther(t *testing.T) {
 			for range 5 * fewIdle {
 				flood = append(flood, dialFrom(t, "127.0.0.1", s.Addr(), begin))
 			}
-			for _, conn := range flood[:5*fewIdle-fewIdle] {
-				requireClosed(t, conn)
-			}
+			idle.requireOpen(t, fewIdle, fewIdle)
+			requireAnswered(t, dialFrom(t, "127.0.0.3", s.Addr(), request), "on a new connection")
 			_, err := io.WriteString(other, request)
 			require.NoError(t, err)
 			requireAnswered(t, other, "on the same connection, after the flood")
-			requireAnswered(t, dialFrom(t, "127.0.0.3", s.Addr(), request), "on a new connection")
 			for _, conn := range append(flood, other) {
 				require.NoError(t, conn.Close())
 			}
@@ -106,11 +99,18 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 	require.NoError(t, stop())
+	idle.requireOpen(t, 0, 0)
+	require.Empty(t, idle.mu.of)
+}
+
+// requireOpen waits until so many connections are open, and so many of them wait.
+func (i *idleConns) requireOpen(t *testing.T, open, waiting int) {
+	t.Helper()
 	require.Eventually(t, func() bool {
-		idle.mu.Lock()
-		defer idle.mu.Unlock()
-		return len(idle.mu.conns) == 0 && len(idle.mu.of) == 0 && idle.mu.waiting.Len() == 0
-	}, patience, time.Millisecond)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return len(i.mu.conns) == open && i.mu.waiting.Len() == waiting
+	}, patience, time.Millisecond, "%d open connections, %d waiting", open, waiting)
 }
 
 // If many clients have few connections each, the one that waits longest is closed, also with TLS.
@@ -119,17 +119,21 @@ func TestLongestIdleConnectionIsClosed(t *testing.T) {
 	issued := stack.NewAuthority(t).IssueForTest(t, "one")
 	s.certificate.install(t, issued.Cert, issued.Key)
 	s.HTTP.Handler = http.NotFoundHandler()
-	s.HTTP.ConnState = newIdleConns(2).state
+	idle := newIdleConns(2)
+	s.HTTP.ConnState = idle.state
 	stop := run(t, s)
 	var conns []net.Conn
-	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+	for n, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
 		conn := tls.Client(dialFrom(t, from, s.Addr(), ""), &tls.Config{InsecureSkipVerify: true})
 		_, err := io.WriteString(conn, request)
 		require.NoError(t, err)
 		requireAnswered(t, conn, from)
 		conns = append(conns, conn)
+		idle.requireOpen(t, min(n+1, 2), min(n+1, 2))
 	}
-	requireClosed(t, conns[0])
+	_, err := conns[0].Read(make([]byte, 1))
+	require.Error(t, err)
+	require.False(t, isTimeout(err), "the connection must be closed")
 	for _, conn := range conns[1:] {
 		_, err := io.WriteString(conn, request)
 		require.NoError(t, err)
