@@ -187,4 +187,13 @@ func TestFloodOfBodiesEvictsItself(t *testing.T) {
 		b.leave(a)
 	}
 	require.Empty(t, b.mu.of)
+
+	var few []*arrival // of each of ten clients
+	for n := range byte(10) {
+		few = append(few, b.enter(httptest.NewRecorder(), netip.AddrFrom4([4]byte{192, 0, 2, n})))
+		b.hold(few[n], 1_001)
+	}
+	for n, a := range few {
+		require.Equal(t, n >= 2, a.at != nil, "body %d of 10 clients", n)
+	}
 }
