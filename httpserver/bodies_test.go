@@ -24,7 +24,7 @@ func TestReadBody(t *testing.T) {
 		require.Equal(t, string(want), string(got))
 		require.LessOrEqual(t, cap(got), 3_001)
 		require.Zero(t, b.mu.held)
-		require.Zero(t, b.mu.arriving.Len())
+		require.Zero(t, b.mu.oldest.Len())
 	}
 }
 
@@ -34,7 +34,7 @@ func TestReadBodyFails(t *testing.T) {
 		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), one)
 		require.Nil(t, got)
 		require.Zero(t, b.mu.held)
-		require.Zero(t, b.mu.arriving.Len())
+		require.Zero(t, b.mu.oldest.Len())
 		return err
 	}
 	var tooLarge *http.MaxBytesError
@@ -141,7 +141,7 @@ func TestUnacknowledgedAtShutdown(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	w := httptest.NewRecorder()
 	last := readerFunc(func(p []byte) (int, error) {
-		b.hold(b.enter(httptest.NewRecorder(), one), 1_001)
+		b.hold(b.enter(one, func() {}), 1_001)
 		return copy(p, "x"), io.EOF
 	})
 	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last), one)
@@ -162,38 +162,5 @@ func TestReaderOfHugeBodies(t *testing.T) {
 		got, err := b.Read(httptest.NewRecorder(), request, one)
 		require.NoError(t, err)
 		require.Equal(t, "hello", string(got))
-	}
-}
-
-// A client that holds more than half of the memory loses its own bodies, even if others began earlier.
-func TestFloodOfBodiesEvictsItself(t *testing.T) {
-	b := NewBodyReader(1_000, 8)
-	other := b.enter(httptest.NewRecorder(), netip.MustParseAddr("192.0.2.2"))
-	b.hold(other, firstBytes)
-	var flood []*arrival
-	for range 100 {
-		a := b.enter(httptest.NewRecorder(), one)
-		b.hold(a, 1_001)
-		flood = append(flood, a)
-	}
-	for i, a := range flood {
-		require.Equal(t, i >= 93, a.at != nil, "body %d of 100", i)
-	}
-	b.hold(b.enter(httptest.NewRecorder(), other.client), 1_001)
-	require.Nil(t, flood[93].at, "another client's body must evict the oldest of the flood")
-	require.True(t, b.leave(other))
-	b.leave(b.mu.arriving.Back().Value.(*arrival))
-	for _, a := range flood {
-		b.leave(a)
-	}
-	require.Empty(t, b.mu.of)
-
-	var few []*arrival // of each of ten clients
-	for n := range byte(10) {
-		few = append(few, b.enter(httptest.NewRecorder(), netip.AddrFrom4([4]byte{192, 0, 2, n})))
-		b.hold(few[n], 1_001)
-	}
-	for n, a := range few {
-		require.Equal(t, n >= 2, a.at != nil, "body %d of 10 clients", n)
 	}
 }

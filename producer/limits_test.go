@@ -87,7 +87,11 @@ func TestTooManyRequests(t *testing.T) {
 	answers := []<-chan apikit.Answer{r.postLater("192.0.2.1", line(1, 1))}
 	held()
 	refused(r.postLines("", line(1, 2)), "the limit of concurrent batches is reached (producer.max_concurrent_batches)")
-	answers = append(answers, r.putLater("/v1/posts/1/likes/3"),
+	answers = append(answers, r.putLater("/v1/posts/1/likes/3"))
+	r.waitBuffered(2)
+	refused(r.put("/v1/posts/1/likes/5"), "this address holds as many of the concurrent requests as it leaves free for "+
+		"others (producer.max_concurrent_requests); if it is a proxy, list it in producer.trusted_proxies")
+	answers = append(answers,
 		r.putLater("/v1/posts/1/likes/4", forwarded, "192.0.2.2"))
 	r.waitBuffered(3)
 	refused(r.put("/v1/posts/1/likes/5"), "the limit of concurrent requests is reached (producer.max_concurrent_requests)")
@@ -102,44 +106,6 @@ func TestTooManyRequests(t *testing.T) {
 	r.put("/v1/posts/1/likes/5").Require(accepted)
 	r.postLines("", line(1, 6)).Require(accepted)
 	require.EqualValues(t, 5, r.written())
-}
-
-// A client that sends more than it may have in flight is refused; another one is served meanwhile.
-func TestFloodOfOneClient(t *testing.T) {
-	r := start(t, func(o *Options) {
-		behindProxy(o)
-		o.MaxConcurrentRequests, o.MaxConcurrentBatches = 16, 4
-	})
-	held, release := r.hold()
-	const flooding, other = "192.0.2.1", "192.0.2.2"
-	var flood []<-chan apikit.Answer
-	for i := range 12 {
-		flood = append(flood, r.putLater(like, forwarded, flooding), r.postLater(flooding, line(i+1, 1)))
-	}
-	held()
-	r.WaitFor("the flood must be refused beyond its share", func() bool {
-		return r.Metric("kudos_producer_refused_total", "kind", "address_requests") > 0 &&
-			r.Metric("kudos_producer_refused_total", "kind", "address_batches") > 0
-	})
-	served := []<-chan apikit.Answer{
-		r.putLater(like, forwarded, other), r.postLater(other, line(7, 1)),
-		r.Later("POST", likes, `{"user_id":9}`, "Content-Type", "application/json", forwarded, other),
-	}
-	r.WaitFor("the flood and the others must have their slots", func() bool {
-		return r.Metric("kudos_producer_buffered_records") >= 8+3
-	})
-	release()
-	for _, one := range served {
-		(<-one).Require(accepted)
-	}
-	refused := map[int]int{}
-	for _, one := range flood {
-		refused[(<-one).Status]++
-	}
-	require.Equal(t, map[int]int{accepted: 8, 429: 16}, refused)
-	for _, kind := range []string{"requests", "batches", "events", "address_events"} {
-		r.requireCount(0, "refused_total", "kind", kind)
-	}
 }
 
 // The client must accept everything that p.buffer accepts: otherwise it would reject single lines of a batch.

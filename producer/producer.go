@@ -76,13 +76,12 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 		bodies:      httpserver.NewBodyReader(o.MaxBodyBytes, o.MaxConcurrentRequests),
 		batchBodies: httpserver.NewBodyReader(o.MaxBatchBytes, o.MaxConcurrentBatches),
 	}
-	slots := func(total int, kind, of, setting string) *httpserver.Slots {
-		return httpserver.NewSlots(httpserver.Limit{Total: total, Of: of, Role: "producer", Setting: setting, Kind: kind},
-			p.metrics.refused)
-	}
-	p.requests = slots(o.MaxConcurrentRequests, "requests", "concurrent requests", "max_concurrent_requests")
-	p.batches = slots(o.MaxConcurrentBatches, "batches", "concurrent batches", "max_concurrent_batches")
-	p.buffer = slots(o.MaxBufferedRecords, "events", "events that wait for Kafka", "max_buffered_records")
+	p.requests = httpserver.NewSlots(o.MaxConcurrentRequests, "concurrent requests",
+		"producer.max_concurrent_requests", "requests", p.metrics.refused)
+	p.batches = httpserver.NewSlots(o.MaxConcurrentBatches, "concurrent batches",
+		"producer.max_concurrent_batches", "batches", p.metrics.refused)
+	p.buffer = httpserver.NewSlots(o.MaxBufferedRecords, "events that wait for Kafka",
+		"producer.max_buffered_records", "events", p.metrics.refused)
 	if o.Auth == AuthJWT {
 		p.tokens, p.keys = newTokenParser(o), newKeyring(o, log)
 	}

@@ -119,9 +119,10 @@ func newAPI(
 	}
 	a.metrics = metrics
 	a.proxies, _ = httpserver.ParseNetworks(o.TrustedProxies) // validated
-	const setting = "max_concurrent_requests"
-	a.working = a.slots(o.MaxConcurrentRequests, "requests", "concurrent requests", setting)
-	a.waiting = a.slots(o.MaxConcurrentRequests, "min_offset", "requests that wait for min_offset", setting)
+	const setting = "reader.max_concurrent_requests"
+	total := o.MaxConcurrentRequests
+	a.working = httpserver.NewSlots(total, "concurrent requests", setting, "requests", metrics.refused)
+	a.waiting = httpserver.NewSlots(total, "requests that wait for min_offset", setting, minOffset, metrics.refused)
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
 		mux.Handle(path, metrics.counted(path, problem.ByMethod(methods)))
@@ -133,11 +134,6 @@ func newAPI(
 		Headers: []string{"Content-Type", "If-None-Match"}, Exposed: []string{"ETag", "Kudos-As-Of", "Retry-After"},
 	}.Handler(mux)
 	return a, nil
-}
-
-func (a *api) slots(total int, kind, of, setting string) *httpserver.Slots {
-	return httpserver.NewSlots(httpserver.Limit{Total: total, Of: of, Role: "reader", Setting: setting, Kind: kind},
-		a.metrics.refused)
 }
 
 // routes returns everything that the API serves, by path and method.
@@ -213,11 +209,8 @@ func (a *api) work(q *request) error {
 	return nil
 }
 
-// wait exchanges the slot for one of the requests that wait for min_offset, which the request then keeps. So the
-// requests that wait take no slots from the others, neither while they wait nor when all of them resume at once.
-func (a *api) wait(q *request) error { return q.take(a.waiting) }
-
-// take takes a slot, then returns the one held before.
+// take takes a slot, then returns the one held before. A request that waits for min_offset takes one of waiting, which
+// it then keeps: it takes none from the others, neither while it waits nor when all that wait resume at once.
 func (q *request) take(of *httpserver.Slots) error {
 	if err := of.Take(q.client, 1); err != nil {
 		return unavailable(problem.TooManyRequests("%s", err))

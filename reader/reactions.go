@@ -354,7 +354,7 @@ func (a *api) awaitLayout(q *request, partition int32, want view.Layout) error {
 	if a.reactions.AwaitLayout(ctx, partition, want) == nil {
 		return nil
 	}
-	if err := a.wait(q); err != nil {
+	if err := q.take(a.waiting); err != nil {
 		return err
 	}
 	ctx, cancel = context.WithTimeout(q.Request.Context(), a.options.MaxWait)

@@ -182,7 +182,7 @@ func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64)
 
 func slots(total int) *httpserver.Slots {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"kind"})
-	return httpserver.NewSlots(httpserver.Limit{Total: total}, refused)
+	return httpserver.NewSlots(total, "", "", "", refused)
 }
 
 type rig struct {
