@@ -19,7 +19,8 @@ func TestReadBody(t *testing.T) {
 	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 2 * firstBytes, 2_999, 3_000} {
 		b := NewBodyReader(3_000, 1)
 		want := bytes.Repeat([]byte("x"), size)
-		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want)), one)
+		request := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want))
+		got, err := b.Read(httptest.NewRecorder(), request, one)
 		require.NoError(t, err, "%d bytes", size)
 		require.Equal(t, string(want), string(got))
 		require.LessOrEqual(t, cap(got), 3_001)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// bounded is a limit on what clients hold together. Beyond it, the oldest holdings are evicted: those of the client that
-// holds more than half, if there is one. So a client's flood evicts itself.
+// bounded is a limit on what clients hold together. Beyond it, the oldest holdings are evicted: those of the client
+// that holds more than half, if there is one. So a client's flood evicts itself.
 type bounded struct {
 	limit int64
 

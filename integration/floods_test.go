@@ -32,27 +32,28 @@ const half = "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
 // floods are beyond the default limits of the producer and the reader.
 func floods(likesEnd int64) []flood {
-	page := "GET /v1/likes?post_ids=1" + strings.Repeat(",1", 999) + " HTTP/1.1\r\nHost: x\r\n\r\n"
+	const version = " HTTP/1.1\r\nHost: x\r\n"
+	const single, many, count = "/v1/posts/1/likes", "/v1/likes:get", "GET /v1/posts/1/likes"
+	at := func(offset int64) string { return fmt.Sprintf("%s?min_offset=%d%s\r\n", count, offset, version) }
 	return []flood{
 		{name: "producer-idle", to: "producer", conns: 11_000},
 		{name: "producer-headers", to: "producer", conns: 11_000, sends: "PUT /v1/posts/1/likes/1 HTT"},
-		{name: "producer-bodies", to: "producer", conns: 2100, sends: "POST /v1/posts/1/likes HTTP/1.1\r\nHost: x\r\n" + half},
-		{name: "producer-http2", to: "producer", conns: 2100, sends: "/v1/posts/1/likes", http2: true},
-		{name: "producer-batches", to: "producer", conns: 100, sends: "POST /v1/likes:batch HTTP/1.1\r\nHost: x\r\n" +
+		{name: "producer-bodies", to: "producer", conns: 2100, sends: "POST " + single + version + half},
+		{name: "producer-http2", to: "producer", conns: 2100, sends: single, http2: true},
+		{name: "producer-batches", to: "producer", conns: 100, sends: "POST /v1/likes:batch" + version +
 			"Content-Type: application/x-ndjson\r\nContent-Length: 4000000\r\n\r\n" + strings.Repeat("\n", 2_000_000)},
-		{name: "producer-endless", to: "producer", conns: 2100, sends: "PUT /v1/posts/1/likes/1 HTTP/1.1\r\nHost: x\r\n" +
+		{name: "producer-endless", to: "producer", conns: 2100, sends: "PUT " + single + "/1" + version +
 			"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"},
 		{name: "reader-idle", to: "reader", conns: 11_000},
-		{name: "reader-keep-alive", to: "reader", conns: 11_000, sends: "GET /v1/posts/1/likes HTTP/1.1\r\nHost: x\r\n\r\n"},
-		{name: "reader-headers", to: "reader", conns: 11_000, sends: "GET /v1/posts/1/likes HTT"},
-		{name: "reader-bodies", to: "reader", conns: 2100, sends: "POST /v1/likes:get HTTP/1.1\r\nHost: x\r\n" + half},
-		{name: "reader-http2", to: "reader", conns: 2100, sends: "/v1/likes:get", http2: true},
-		{name: "reader-waiting", to: "reader", conns: 2100, sends: fmt.Sprintf(
-			"GET /v1/posts/1/likes?min_offset=%d HTTP/1.1\r\nHost: x\r\n\r\n", likesEnd-1)},
-		{name: "reader-beyond-end", to: "reader", conns: 2100, sends: fmt.Sprintf(
-			"GET /v1/posts/1/likes?min_offset=%d HTTP/1.1\r\nHost: x\r\n\r\n", likesEnd+1_000_000)},
-		{name: "reader-streams", to: "reader", conns: 11_000, sends: "GET /v1/stream?post_ids=1 HTTP/1.1\r\nHost: x\r\n\r\n"},
-		{name: "reader-unread", to: "reader", conns: 200, sends: strings.Repeat(page, 100)},
+		{name: "reader-keep-alive", to: "reader", conns: 11_000, sends: count + version + "\r\n"},
+		{name: "reader-headers", to: "reader", conns: 11_000, sends: count + " HTT"},
+		{name: "reader-bodies", to: "reader", conns: 2100, sends: "POST " + many + version + half},
+		{name: "reader-http2", to: "reader", conns: 2100, sends: many, http2: true},
+		{name: "reader-waiting", to: "reader", conns: 2100, sends: at(likesEnd - 1)},
+		{name: "reader-beyond-end", to: "reader", conns: 2100, sends: at(likesEnd + 1_000_000)},
+		{name: "reader-streams", to: "reader", conns: 11_000, sends: "GET /v1/stream?post_ids=1" + version + "\r\n"},
+		{name: "reader-unread", to: "reader", conns: 200, sends: strings.Repeat(
+			"GET /v1/likes?post_ids=1"+strings.Repeat(",1", 999)+version+"\r\n", 100)},
 	}
 }
 

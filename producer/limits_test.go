@@ -89,12 +89,12 @@ func TestTooManyRequests(t *testing.T) {
 	refused(r.postLines("", line(1, 2)), "the limit of concurrent batches is reached (producer.max_concurrent_batches)")
 	answers = append(answers, r.putLater("/v1/posts/1/likes/3"))
 	r.waitBuffered(2)
-	refused(r.put("/v1/posts/1/likes/5"), "this address holds as many of the concurrent requests as it leaves free for "+
+	refused(r.put(like), "this address holds as many of the concurrent requests as it leaves free for "+
 		"others (producer.max_concurrent_requests); if it is a proxy, list it in producer.trusted_proxies")
 	answers = append(answers,
 		r.putLater("/v1/posts/1/likes/4", forwarded, "192.0.2.2"))
 	r.waitBuffered(3)
-	refused(r.put("/v1/posts/1/likes/5"), "the limit of concurrent requests is reached (producer.max_concurrent_requests)")
+	refused(r.put(like), "the limit of concurrent requests is reached (producer.max_concurrent_requests)")
 	requireRefused(r.put(like, forwarded, "192.0.2.2"), 429, "too-many-requests", "the limit of concurrent requests")
 	r.requireCount(2, "refused_total", "kind", "requests")
 	r.requireCount(1, "refused_total", "kind", "batches")

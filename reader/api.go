@@ -363,8 +363,8 @@ func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
 		}, []string{"route"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "kudos", Subsystem: "reader", Name: "refused_total",
-			Help: "Requests above a limit of concurrency (requests, min_offset, streams), or above an address's share " +
-				"of it (address_requests, address_min_offset, address_streams).",
+			Help: "Requests above a limit of concurrency (requests, min_offset, streams), or above an address's " +
+				"share of it (address_requests, address_min_offset, address_streams).",
 		}, []string{"kind"}),
 	}
 	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds), reg.Register(m.refused))

@@ -31,8 +31,8 @@ func serveBoth(t testing.TB, r *rig, handled *atomic.Int64) (fast, plain string)
 			r.ServeHTTP(w, req)
 		})
 		config := httpserver.Config{Name: "reader", Addr: "127.0.0.1:0", ShutdownTimeout: 2 * time.Second,
-			MaxIdleConns: fastIdle,
-			HTTP:         &http.Server{Handler: counting, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: patience}}
+			MaxIdleConns: fastIdle, HTTP: &http.Server{Handler: counting, ReadTimeout: patience,
+				WriteTimeout: patience, IdleTimeout: patience}}
 		if isFast {
 			config.Listener = func(l net.Listener) net.Listener {
 				return fastListener{l, r.api, config.HTTP, &sync.Map{}}

@@ -42,7 +42,7 @@ func TestFloodOfStreams(t *testing.T) {
 		}
 		if i >= 8 {
 			apikit.ReadFrom(t, conn).RequireProblem(http.StatusTooManyRequests, "too-many-streams",
-				"this address holds as many of the open live streams as it leaves free for others (reader.max_streams)").
+				"this address holds as many of the open live streams as it leaves free for others").
 				RequireHeader("Retry-After", "10")
 			continue
 		}

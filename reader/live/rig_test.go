@@ -200,8 +200,8 @@ func newHub(
 ) *Hub {
 	t.Helper()
 	o := Options{
-		Slots: slots(10_000), ClientOf: httpserver.Networks{}.ClientOf, MaxPosts: 100, Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second,
-		WriteTimeout: 10 * time.Second,
+		Slots: slots(10_000), ClientOf: httpserver.Networks{}.ClientOf, MaxPosts: 100,
+		Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 	if change != nil {
 		change(&o)
