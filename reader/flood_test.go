@@ -105,3 +105,13 @@ func TestFastConnectionIsNotIdle(t *testing.T) {
 	require.NoError(t, err)
 	ask(busy)
 }
+
+// Headers are bounded; the longest query fits.
+func TestHeadersAreBounded(t *testing.T) {
+	r := startRole(t, nil)
+	get := func(size int) apikit.Answer {
+		return apikit.ReadFrom(t, dialFrom(t, otherClient, r.Addr(), fastGet+"X: "+strings.Repeat("x", size)+"\r\n\r\n"))
+	}
+	get(maxHeaderBytes - 100).Require(200)
+	get(maxHeaderBytes + 8<<10).Require(http.StatusRequestHeaderFieldsTooLarge)
+}
