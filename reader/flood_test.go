@@ -110,7 +110,8 @@ func TestFastConnectionIsNotIdle(t *testing.T) {
 func TestHeadersAreBounded(t *testing.T) {
 	r := startRole(t, nil)
 	get := func(size int) apikit.Answer {
-		return apikit.ReadFrom(t, dialFrom(t, otherClient, r.Addr(), fastGet+"X: "+strings.Repeat("x", size)+"\r\n\r\n"))
+		request := fastGet + "X: " + strings.Repeat("x", size) + "\r\n\r\n"
+		return apikit.ReadFrom(t, dialFrom(t, otherClient, r.Addr(), request))
 	}
 	get(maxHeaderBytes - 100).Require(200)
 	get(maxHeaderBytes + 8<<10).Require(http.StatusRequestHeaderFieldsTooLarge)
