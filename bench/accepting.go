@@ -35,11 +35,12 @@ func (r *run) measureProducer(ctx context.Context, into *Run) error {
 	if err := kudos.Prepare(ctx, r.servers, r.plan.Producer.Partitions); err != nil {
 		return fmt.Errorf("preparing %s: %w", kudos.Name(), err)
 	}
-	p, addr, err := kudos.serve(ctx, r.servers, "producer", filepath.Join(r.dir, "producer"))
+	o := r.plan.Producer.Options
+	p, addr, err := kudos.serve(ctx, r.servers, "producer", filepath.Join(r.dir, "producer"), // one address has half
+		fmt.Sprintf("KUDOS_PRODUCER_MAX_CONCURRENT_BATCHES=%d", 2*o.BatchConnections))
 	if err != nil {
 		return err
 	}
-	o := r.plan.Producer.Options
 	o.Addr, o.Log = addr, r.servers.Log
 	// No other run uses these users: ids start at the clock in nanoseconds; a run uses fewer than one per nanosecond.
 	o.FirstUser = uint64(time.Now().UnixNano())

@@ -1,56 +1,45 @@
 package httpserver
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"net/netip"
 	"os"
-	"sync"
 	"time"
 )
 
 // BodyReader reads whole request bodies, of at most maxBytes each, before their requests take a slot: a client that
-// does not finish its body must not use up the limit on requests in flight. The memory of unfinished bodies is bounded:
-// beyond the bound, BodyReader gives up the oldest one. So a flood of unfinished bodies evicts itself, and a body that
-// arrives at network speed is never the oldest for long.
+// does not finish its body must not use up the limit on requests in flight. The memory of unfinished bodies is bounded;
+// a body that arrives at network speed is never the oldest for long.
 type BodyReader struct {
 	maxBytes int64
-	maxHeld  int64 // limit of held
-
-	mu struct {
-		sync.Mutex
-		held     int64
-		arriving list.List // of *arrival, oldest first
-	}
+	bounded
 }
 
 // NewBodyReader returns a BodyReader whose unfinished bodies may hold as much memory as `whole` bodies of maxBytes.
 func NewBodyReader(maxBytes int64, whole int) *BodyReader {
-	b := &BodyReader{maxBytes: maxBytes, maxHeld: math.MaxInt64}
+	limit := int64(math.MaxInt64)
 	if maxBytes < math.MaxInt64/int64(whole)-1 {
-		b.maxHeld = int64(whole) * (maxBytes + 1) // one more byte is read, to detect longer bodies
+		limit = int64(whole) * (maxBytes + 1) // one more byte is read, to detect longer bodies
 	}
-	return b
+	return &BodyReader{maxBytes, bounded{limit: limit}}
 }
 
 // errGivenUp counts as a timeout: the body had its time until newer ones needed the memory.
 var errGivenUp = fmt.Errorf("the body was dropped in favor of newer ones: %w", os.ErrDeadlineExceeded)
 
-type arrival struct {
-	conn *http.ResponseController
-	held int64
-	at   *list.Element // nil: given up
-}
-
 // firstBytes is enough for most bodies of one event. The client's Content-Length reserves no memory.
 const firstBytes = 512
 
 // Read reads a request's body. problem.UnreadBody turns its errors into a response.
-func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	a := b.enter(w)
+func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request, client netip.Addr) ([]byte, error) {
+	a := b.enter(client, func() {
+		// This makes Read return at once. After leave, the connection may serve another request.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // unsupported: the body ends by itself
+	})
 	body, err := b.readAll(http.MaxBytesReader(w, r.Body, b.maxBytes), a)
 	if !b.leave(a) {
 		// Even if the body has just ended: its connection is past the read deadline and cannot be reused.
@@ -62,7 +51,7 @@ func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request) ([]byte, error
 	return body, err
 }
 
-func (b *BodyReader) readAll(body io.Reader, a *arrival) ([]byte, error) {
+func (b *BodyReader) readAll(body io.Reader, a *holding) ([]byte, error) {
 	var buf []byte
 	for {
 		if len(buf) == cap(buf) { // never at maxBytes+1: MaxBytesReader fails first
@@ -82,46 +71,4 @@ func (b *BodyReader) readAll(body io.Reader, a *arrival) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-func (b *BodyReader) enter(w http.ResponseWriter) *arrival {
-	a := &arrival{conn: http.NewResponseController(w)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a.at = b.mu.arriving.PushBack(a)
-	return a
-}
-
-// hold records how much memory a body holds now, and gives up the oldest bodies until the total is within the bound.
-func (b *BodyReader) hold(a *arrival, bytes int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if a.at == nil {
-		return
-	}
-	b.mu.held += bytes - a.held
-	a.held = bytes
-	for b.mu.held > b.maxHeld {
-		oldest := b.mu.arriving.Front().Value.(*arrival)
-		b.removeLocked(oldest)
-		// This makes its Read return at once. It needs the lock: after leave, the connection may serve another request.
-		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0)) // if unsupported (no server), the body ends by itself
-	}
-}
-
-// leave removes a body. It returns false if the body was given up.
-func (b *BodyReader) leave(a *arrival) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if a.at == nil {
-		return false
-	}
-	b.removeLocked(a)
-	return true
-}
-
-func (b *BodyReader) removeLocked(a *arrival) {
-	b.mu.arriving.Remove(a.at)
-	b.mu.held -= a.held
-	a.at = nil
 }

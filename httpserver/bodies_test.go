@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -18,22 +19,23 @@ func TestReadBody(t *testing.T) {
 	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 2 * firstBytes, 2_999, 3_000} {
 		b := NewBodyReader(3_000, 1)
 		want := bytes.Repeat([]byte("x"), size)
-		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want)))
+		request := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want))
+		got, err := b.Read(httptest.NewRecorder(), request, one)
 		require.NoError(t, err, "%d bytes", size)
 		require.Equal(t, string(want), string(got))
 		require.LessOrEqual(t, cap(got), 3_001)
 		require.Zero(t, b.mu.held)
-		require.Zero(t, b.mu.arriving.Len())
+		require.Zero(t, b.mu.oldest.Len())
 	}
 }
 
 func TestReadBodyFails(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	read := func(body io.Reader) error {
-		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body))
+		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), one)
 		require.Nil(t, got)
 		require.Zero(t, b.mu.held)
-		require.Zero(t, b.mu.arriving.Len())
+		require.Zero(t, b.mu.oldest.Len())
 		return err
 	}
 	var tooLarge *http.MaxBytesError
@@ -43,6 +45,8 @@ func TestReadBodyFails(t *testing.T) {
 	require.ErrorIs(t, read(late), os.ErrDeadlineExceeded)
 	require.ErrorIs(t, read(iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
 }
+
+var one = netip.MustParseAddr("192.0.2.1")
 
 type served struct {
 	*BodyReader
@@ -58,7 +62,7 @@ func serveBodies(t *testing.T, b *BodyReader, http2 bool, paths ...string) *serv
 		s.ended[path] = make(chan error, 1)
 	}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := b.Read(w, r)
+		_, err := b.Read(w, r, Networks{netip.MustParsePrefix("127.0.0.0/8")}.ClientOf(r))
 		s.ended[r.URL.Path] <- err
 		if err != nil {
 			w.WriteHeader(http.StatusRequestTimeout)
@@ -138,10 +142,10 @@ func TestUnacknowledgedAtShutdown(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	w := httptest.NewRecorder()
 	last := readerFunc(func(p []byte) (int, error) {
-		b.hold(b.enter(httptest.NewRecorder()), 1_001)
+		b.hold(b.enter(one, func() {}), 1_001)
 		return copy(p, "x"), io.EOF
 	})
-	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last))
+	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last), one)
 	require.ErrorIs(t, err, errGivenUp)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the error must count as a timeout")
 	require.Equal(t, "close", w.Header().Get("Connection"))
@@ -156,7 +160,7 @@ func TestReaderOfHugeBodies(t *testing.T) {
 	for _, maxBytes := range []int64{1 << 62, 1<<63 - 1} {
 		b := NewBodyReader(maxBytes, 1_000)
 		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("hello"))
-		got, err := b.Read(httptest.NewRecorder(), request)
+		got, err := b.Read(httptest.NewRecorder(), request, one)
 		require.NoError(t, err)
 		require.Equal(t, "hello", string(got))
 	}

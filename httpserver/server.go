@@ -2,11 +2,16 @@
 //
 //   - server.go: a server's lifecycle;
 //   - certificate.go: its TLS certificate, reloaded when the files change;
+//   - clients.go: the address of a request's client;
+//   - slots.go: limits what is in flight, in total and of each client;
 //   - bodies.go: reads request bodies before they take a slot;
+//   - idle.go: closes idle connections beyond a limit;
+//   - bounded.go: what both evict;
 //   - cors.go: which web pages of other hosts may send requests from a browser.
 package httpserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,6 +35,7 @@ type Config struct {
 
 	HTTP            *http.Server                    // the handler and the limits of requests
 	Listener        func(net.Listener) net.Listener // replaces that of a server without TLS; nil: does not
+	MaxIdleConns    int64                           // connections without a request in flight; 0: maxIdleConns
 	ShutdownTimeout time.Duration                   // of the requests in flight after Serve's context has ended
 	Work
 }
@@ -62,6 +68,7 @@ func NewServer(c Config, log *slog.Logger) *Server {
 	c.HTTP.Protocols.SetHTTP1(true)
 	c.HTTP.Protocols.SetHTTP2(true)
 	c.HTTP.Protocols.SetUnencryptedHTTP2(true) // for services, which need fewer connections then
+	c.HTTP.ConnState = (&idleConns{bounded: bounded{limit: cmp.Or(c.MaxIdleConns, maxIdleConns)}}).state
 	c.HTTP.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s := &Server{HTTP: c.HTTP, config: c, log: log, listening: make(chan struct{})}
 	if c.TLSCert != "" {

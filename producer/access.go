@@ -6,15 +6,14 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 	"kudos/schema"
 )
@@ -47,9 +46,10 @@ const (
 
 // caller is the sender of a request. The zero caller may act for nobody.
 type caller struct {
-	user    uint64 // if the sender is one
-	anybody bool   // may act for every user
-	service bool   // has the service scope: no user rate applies
+	user    uint64     // if the sender is one
+	anybody bool       // may act for every user
+	service bool       // has the service scope: no user rate applies
+	address netip.Addr // see httpserver.Networks.ClientOf
 }
 
 func (c caller) actsFor(user uint64) bool { return c.anybody || c.user == user }
@@ -79,7 +79,7 @@ func (p *Producer) identifyByHeader(r *http.Request) (caller, error) {
 	fail := func(format string, args ...any) (caller, error) {
 		return caller{}, &authError{`Gateway realm="kudos"`, fmt.Sprintf(format, args...)}
 	}
-	if !p.gateways.contain(parseAddr(r.RemoteAddr)) {
+	if !p.gateways.Contain(httpserver.ParseAddr(r.RemoteAddr)) {
 		return fail("the request does not come from the gateway (producer.auth_trusted_cidrs)")
 	}
 	header := p.options.AuthHeader
@@ -106,7 +106,8 @@ type action func(w http.ResponseWriter, r *http.Request, who caller) *problem.Pr
 // authenticated applies the rate limit of the client's address, then checks credentials, before the body is read.
 func (p *Producer) authenticated(do action) http.HandlerFunc {
 	return p.failing(func(w http.ResponseWriter, r *http.Request) *problem.Problem {
-		if wait := p.addressRate.take(subscriberOf(p.proxies.clientOf(r))); wait > 0 {
+		address := p.proxies.ClientOf(r)
+		if wait := p.addressRate.take(address); wait > 0 {
 			p.metrics.refused.WithLabelValues(refusedAddressRate).Inc()
 			retryIn(w, wait)
 			return unwritten(rateLimited(
@@ -123,6 +124,7 @@ func (p *Producer) authenticated(do action) http.HandlerFunc {
 			return unwritten(problem.New(http.StatusServiceUnavailable, "keys-unavailable",
 				"Token verification unavailable", "%v", err))
 		}
+		who.address = address
 		return do(w, r, who)
 	})
 }
@@ -147,67 +149,6 @@ func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait
 
 func retryIn(w http.ResponseWriter, wait time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-}
-
-type networks []netip.Prefix
-
-func parseNetworks(texts []string) (networks, error) {
-	var n networks
-	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			addr, err := netip.ParseAddr(text)
-			if err != nil || addr.Zone() != "" {
-				return nil, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or 2001:db8::/32, or an address", text)
-			}
-			addr = addr.Unmap()
-			prefix = netip.PrefixFrom(addr, addr.BitLen())
-		}
-		n = append(n, prefix.Masked())
-	}
-	return n, nil
-}
-
-func (n networks) contain(addr netip.Addr) bool {
-	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// clientOf returns the client's address of a request. If the connection comes from these networks, which are trusted
-// proxies, that is the last address in X-Forwarded-For that is not a proxy: what is left of it, anybody may have
-// written. An entry that is not an address ends the search at the last one that is.
-func (n networks) clientOf(r *http.Request) netip.Addr {
-	client := parseAddr(r.RemoteAddr)
-	if !n.contain(client) {
-		return client
-	}
-	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for _, hop := range slices.Backward(hops) {
-		addr := parseAddr(strings.TrimSpace(hop))
-		if !addr.IsValid() {
-			break
-		}
-		if client = addr; !n.contain(client) {
-			break
-		}
-	}
-	return client
-}
-
-// parseAddr parses an address, with or without a port. Anything else gives the zero Addr, which is in no network.
-func parseAddr(text string) netip.Addr {
-	if at, err := netip.ParseAddrPort(text); err == nil {
-		return at.Addr().Unmap().WithZone("")
-	}
-	addr, _ := netip.ParseAddr(strings.Trim(text, "[]")) // the zero Addr after an error
-	return addr.Unmap().WithZone("")
-}
-
-// subscriberOf identifies one client: by an IPv4 address, or by the /64 in which an IPv6 client can use any address.
-func subscriberOf(addr netip.Addr) netip.Addr {
-	if !addr.Is6() {
-		return addr
-	}
-	return netip.PrefixFrom(addr, 64).Masked().Addr()
 }
 
 // maxBuckets bounds the memory of a limiter, to about 30 MB.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 	"kudos/schema"
 )
@@ -54,18 +55,16 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	if len(errs) > 0 {
 		return problem.InvalidRequest(errs...)
 	}
-	body, err := p.batchBodies.Read(w, r)
+	body, err := p.batchBodies.Read(w, r, who.address)
 	if err != nil {
 		return unwritten(problem.UnreadBody(err, p.options.MaxBatchBytes))
 	}
-	if !p.batches.TryAcquire(1) {
-		return unwritten(problem.TooManyRequests("the limit of concurrent batches is reached"))
+	for _, slots := range []*httpserver.Slots{p.batches, p.requests} {
+		if prob := p.takeSlot(slots, who.address); prob != nil {
+			return prob
+		}
+		defer slots.Return(who.address, 1)
 	}
-	defer p.batches.Release(1)
-	if prob := p.takeSlot(); prob != nil {
-		return prob
-	}
-	defer p.requests.Release(1)
 
 	lines, ok := parseBatch(body, p.options.MaxBatchLines, &defaults)
 	switch {
@@ -143,7 +142,7 @@ func (p *Producer) publishBatch(
 	var acks []ack
 	if len(events) > 0 {
 		var err error
-		if acks, err = p.publish(r.Context(), events); err != nil {
+		if acks, err = p.publish(r.Context(), who.address, events); err != nil {
 			return p.notWritten(err)
 		}
 	}

@@ -99,7 +99,9 @@ func (r *rig) put(path string, headers ...string) apikit.Answer {
 	return r.Send(http.MethodPut, path, "", headers...)
 }
 
-func (r *rig) putLater(path string) <-chan apikit.Answer { return r.Later(http.MethodPut, path, "") }
+func (r *rig) putLater(path string, headers ...string) <-chan apikit.Answer {
+	return r.Later(http.MethodPut, path, "", headers...)
+}
 
 func (r *rig) postLike(path, body string) apikit.Answer {
 	r.T.Helper()

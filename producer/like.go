@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -35,14 +36,14 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 	if len(errs) > 0 {
 		return problem.InvalidRequest(errs...)
 	}
-	body, err := p.bodies.Read(w, r)
+	body, err := p.bodies.Read(w, r, who.address)
 	if err != nil {
 		return unwritten(problem.UnreadBody(err, p.options.MaxBodyBytes))
 	}
-	if prob := p.takeSlot(); prob != nil {
+	if prob := p.takeSlot(p.requests, who.address); prob != nil {
 		return prob
 	}
-	defer p.requests.Release(1)
+	defer p.requests.Return(who.address, 1)
 	e, prob := parseLike(body, &defaults)
 	if prob != nil {
 		return prob
@@ -130,7 +131,7 @@ func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller
 	if e.RegionMalformed {
 		p.metrics.regionMalformed.Inc()
 	}
-	acks, err := p.publish(r.Context(), []schema.Event{e})
+	acks, err := p.publish(r.Context(), who.address, []schema.Event{e})
 	switch {
 	case err != nil:
 		return p.notWritten(err)
@@ -155,14 +156,14 @@ type position struct {
 }
 
 // publish writes the events in order and waits for Kafka, at most AckTimeout. An error means that none was written.
-func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, error) {
+func (p *Producer) publish(ctx context.Context, address netip.Addr, events []schema.Event) ([]ack, error) {
 	client := p.client.Load()
 	if client == nil {
 		return nil, errNotRunning
 	}
 	// Reserve capacity for all first: if one line of a batch were rejected, a later one of its post could overtake it.
-	if !p.buffer.TryAcquire(int64(len(events))) {
-		return nil, errBufferFull
+	if err := p.buffer.Take(address, int64(len(events))); err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	// Acks count until the request stops waiting; later ones change nothing.
@@ -180,7 +181,7 @@ func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, e
 		r.Key, r.Value, buf = appendRecord(buf, p.layout, &events[i])
 		// Not the request's context: when a record's ends, kgo fails the partition's whole buffer, with others' events.
 		client.TryProduce(traced, r, func(r *kgo.Record, err error) {
-			defer p.buffer.Release(1)
+			defer p.buffer.Return(address, 1)
 			mu.Lock()
 			defer mu.Unlock()
 			if waiting.Err() == nil {

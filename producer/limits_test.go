@@ -14,15 +14,20 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-func (r *rig) postLater(lines ...string) <-chan apikit.Answer {
-	return r.Later("POST", batch, strings.Join(lines, "\n"), "Content-Type", ndjson)
+func (r *rig) postLater(address string, lines ...string) <-chan apikit.Answer {
+	return r.Later("POST", batch, strings.Join(lines, "\n"), "Content-Type", ndjson, forwarded, address)
 }
+
+const forwarded = "X-Forwarded-For"
+
+// behindProxy lets a test name the address that a request comes from.
+func behindProxy(o *Options) { o.TrustedProxies = []string{"127.0.0.0/8"} }
 
 // If the buffer is full, the next request is rejected as a whole, at once. Earlier requests are not affected.
 func TestBufferFull(t *testing.T) {
-	r := start(t, func(o *Options) { o.MaxBatchLines, o.MaxBufferedRecords = 3, 3 })
+	r := start(t, func(o *Options) { behindProxy(o); o.MaxBatchLines, o.MaxBufferedRecords = 3, 3 })
 	held, release := r.hold()
-	inFlight := r.postLater(line(1, 1), line(1, 2))
+	inFlight := r.postLater("192.0.2.1", line(1, 1), line(1, 2))
 	held()
 	r.waitBuffered(2)
 
@@ -30,9 +35,15 @@ func TestBufferFull(t *testing.T) {
 		"events arrive faster than Kafka accepts them; nothing was written")
 	// One slot is free, but half a batch must not use it.
 	r.postLines("", line(1, 3), "x", line(2, 4)).RequireJSON(429, full).RequireHeader("Retry-After", "1")
+	mine := "this address holds as many of the events that wait for Kafka as it leaves free for others " +
+		"(producer.max_buffered_records); if it is a proxy, list it in producer.trusted_proxies; nothing was written"
+	r.put("/v1/posts/1/likes/6", forwarded, "192.0.2.1").RequireJSON(429, apikit.Problem(429, "buffer-full",
+		"The buffer for Kafka is full", mine)).RequireHeader("Retry-After", "1")
 	inFlightToo := r.putLater("/v1/posts/1/likes/5")
 	r.waitBuffered(3)
 	r.put("/v1/posts/1/likes/6").RequireJSON(429, full)
+	r.requireCount(2, "refused_total", "kind", "events")
+	r.requireCount(1, "refused_total", "kind", "address_events")
 
 	release()
 	(<-inFlight).Require(accepted)
@@ -65,6 +76,7 @@ func TestBufferFullWhileKafkaIsUnavailable(t *testing.T) {
 
 func TestTooManyRequests(t *testing.T) {
 	r := start(t, func(o *Options) {
+		behindProxy(o)
 		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.RetryAfter = 3, 1, 7*time.Second
 	})
 	refused := func(a apikit.Answer, what string) {
@@ -72,12 +84,20 @@ func TestTooManyRequests(t *testing.T) {
 			what+"; nothing was written")).RequireHeader("Retry-After", "7")
 	}
 	held, release := r.hold()
-	answers := []<-chan apikit.Answer{r.postLater(line(1, 1))}
+	answers := []<-chan apikit.Answer{r.postLater("192.0.2.1", line(1, 1))}
 	held()
-	refused(r.postLines("", line(1, 2)), "the limit of concurrent batches is reached")
-	answers = append(answers, r.putLater("/v1/posts/1/likes/3"), r.putLater("/v1/posts/1/likes/4"))
+	refused(r.postLines("", line(1, 2)), "the limit of concurrent batches is reached (producer.max_concurrent_batches)")
+	answers = append(answers, r.putLater("/v1/posts/1/likes/3"))
+	r.waitBuffered(2)
+	refused(r.put(like), "this address holds as many of the concurrent requests as it leaves free for "+
+		"others (producer.max_concurrent_requests); if it is a proxy, list it in producer.trusted_proxies")
+	answers = append(answers,
+		r.putLater("/v1/posts/1/likes/4", forwarded, "192.0.2.2"))
 	r.waitBuffered(3)
-	refused(r.put("/v1/posts/1/likes/5"), "the limit of concurrent requests is reached")
+	refused(r.put(like), "the limit of concurrent requests is reached (producer.max_concurrent_requests)")
+	requireRefused(r.put(like, forwarded, "192.0.2.2"), 429, "too-many-requests", "the limit of concurrent requests")
+	r.requireCount(2, "refused_total", "kind", "requests")
+	r.requireCount(1, "refused_total", "kind", "batches")
 
 	release()
 	for _, answered := range answers {

@@ -40,9 +40,10 @@ func newMetrics() *metrics {
 		unacknowledged: counter("unacknowledged_total",
 			"Events that were reported to the client as not acknowledged by Kafka."),
 		rejected: counters("rejected_total", "Events and lines that were rejected, by reason.", "reason"),
-		refused: counters("refused_total", "Requests without valid authentication (unauthenticated) or from "+
-			"an address above its rate limit (address_rate); events for another user (forbidden) or for a user "+
-			"above the rate limit (user_rate).", "kind"),
+		refused: counters("refused_total", "Requests without valid authentication (unauthenticated), from an "+
+			"address above its rate limit (address_rate) or above a limit of concurrency (requests, batches, events) "+
+			"or an address's share of it (address_requests, address_batches, address_events); events for another "+
+			"user (forbidden) or for a user above the rate limit (user_rate).", "kind"),
 		regionMalformed: counter("region_malformed_total", "Accepted events whose region was malformed and became ZZ."),
 	}
 	for _, reason := range rejectReasons {

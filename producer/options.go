@@ -140,7 +140,7 @@ func (o Options) Validate() error {
 
 // validateAuth checks the settings of the selected authentication. Settings that only the others need may be missing.
 func (o Options) validateAuth(check check) {
-	_, err := parseNetworks(o.AuthTrustedCIDRs)
+	_, err := httpserver.ParseNetworks(o.AuthTrustedCIDRs)
 	check(err == nil, "auth_trusted_cidrs", "%w", err)
 	switch o.Auth {
 	case AuthNone:
@@ -198,7 +198,7 @@ func checkJWKS(source string) error {
 }
 
 func (o Options) validateRates(check check) {
-	_, err := parseNetworks(o.TrustedProxies)
+	_, err := httpserver.ParseNetworks(o.TrustedProxies)
 	check(err == nil, "trusted_proxies", "%w", err)
 	for _, l := range []struct {
 		key   string

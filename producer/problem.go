@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 )
 
@@ -47,7 +48,9 @@ func (p *Producer) notWritten(err error) *problem.Problem {
 			"the producer is starting or shutting down; nothing was written")
 	}
 	status, why := http.StatusTooManyRequests, "events arrive faster than Kafka accepts them"
-	if p.kafkaReady() != nil {
+	if full, ok := errors.AsType[*httpserver.FullError](err); ok && full.OfAddress {
+		why = full.Error()
+	} else if p.kafkaReady() != nil {
 		status, why = http.StatusServiceUnavailable, "Kafka does not answer"
 	}
 	return problem.New(status, "buffer-full", "The buffer for Kafka is full", "%s; nothing was written", why)

@@ -26,7 +26,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/semaphore"
 
 	"kudos/httpserver"
 	"kudos/schema"
@@ -34,11 +33,8 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-var (
-	// errBufferFull and errNotRunning mean that nothing of the request was written.
-	errBufferFull = errors.New("the buffer for Kafka is full")
-	errNotRunning = errors.New("the producer is not running")
-)
+// errNotRunning means that nothing of the request was written.
+var errNotRunning = errors.New("the producer is not running")
 
 // Producer is the producer role.
 type Producer struct {
@@ -51,13 +47,13 @@ type Producer struct {
 
 	tokens            *jwt.Parser
 	keys              *keyring // nil unless tokens are verified
-	gateways, proxies networks
+	gateways, proxies httpserver.Networks
 	addressRate       *limiter[netip.Addr] // of requests
 	userRate          *limiter[uint64]     // of events
 
-	requests, batches   *semaphore.Weighted    // slots for requests, and for batches among them
+	requests, batches   *httpserver.Slots      // of requests, and of batches among them
 	bodies, batchBodies *httpserver.BodyReader // read before a slot is taken
-	buffer              *semaphore.Weighted    // slots for MaxBufferedRecords events
+	buffer              *httpserver.Slots      // of MaxBufferedRecords events
 
 	client atomic.Pointer[kgo.Client] // nil unless running
 	health health
@@ -77,17 +73,20 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 		options: o, kafka: kafka, layout: layout, log: log, metrics: newMetrics(),
 		addressRate: newLimiter[netip.Addr](o.AddressRate, o.AddressBurst, maxBuckets),
 		userRate:    newLimiter[uint64](o.UserRate, o.UserBurst, maxBuckets),
-		requests:    semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
-		batches:     semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
 		bodies:      httpserver.NewBodyReader(o.MaxBodyBytes, o.MaxConcurrentRequests),
 		batchBodies: httpserver.NewBodyReader(o.MaxBatchBytes, o.MaxConcurrentBatches),
-		buffer:      semaphore.NewWeighted(int64(o.MaxBufferedRecords)),
 	}
+	p.requests = httpserver.NewSlots(o.MaxConcurrentRequests, "concurrent requests",
+		"producer.max_concurrent_requests", "requests", p.metrics.refused)
+	p.batches = httpserver.NewSlots(o.MaxConcurrentBatches, "concurrent batches",
+		"producer.max_concurrent_batches", "batches", p.metrics.refused)
+	p.buffer = httpserver.NewSlots(o.MaxBufferedRecords, "events that wait for Kafka",
+		"producer.max_buffered_records", "events", p.metrics.refused)
 	if o.Auth == AuthJWT {
 		p.tokens, p.keys = newTokenParser(o), newKeyring(o, log)
 	}
-	p.gateways, _ = parseNetworks(o.AuthTrustedCIDRs) // validated, like the proxies
-	p.proxies, _ = parseNetworks(o.TrustedProxies)
+	p.gateways, _ = httpserver.ParseNetworks(o.AuthTrustedCIDRs) // validated, like the proxies
+	p.proxies, _ = httpserver.ParseNetworks(o.TrustedProxies)
 	p.Server = httpserver.NewServer(httpserver.Config{
 		Name: "producer", Key: "producer.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
 		HTTP: &http.Server{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
 	const singles = 20
-	answers := []<-chan apikit.Answer{r.postLater(line(50, 1), line(51, 2))}
+	answers := []<-chan apikit.Answer{r.postLater("", line(50, 1), line(51, 2))}
 	for i := range singles {
 		answers = append(answers, r.putLater(fmt.Sprintf("/v1/posts/%d/likes/9", i+1)))
 	}
@@ -274,7 +275,7 @@ func TestLateAcknowledgement(t *testing.T) {
 	held, release := r.hold()
 	gone, leave := context.WithCancel(context.Background())
 	go func() { held(); leave() }()
-	acks, err := r.publish(gone, []schema.Event{{PostID: 7, UserID: 9, Action: schema.Like}})
+	acks, err := r.publish(gone, netip.Addr{}, []schema.Event{{PostID: 7, UserID: 9, Action: schema.Like}})
 	require.NoError(t, err)
 	release()
 	r.waitBuffered(0)

@@ -4,6 +4,7 @@ import (
 	_ "embed" // openapi.yaml
 	"io"
 	"net/http"
+	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -57,10 +58,11 @@ func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.
 			post(w, r)
 			return nil
 		}
-		if prob := p.takeSlot(); prob != nil {
+		address := p.proxies.ClientOf(r)
+		if prob := p.takeSlot(p.requests, address); prob != nil {
 			return prob
 		}
-		defer p.requests.Release(1)
+		defer p.requests.Return(address, 1)
 		byMethod(w, r)
 		return nil
 	})
@@ -71,10 +73,10 @@ func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.
 	return promhttp.InstrumentHandlerCounter(counter, limited)
 }
 
-// takeSlot takes a slot for a request, which the caller releases, or rejects the request.
-func (p *Producer) takeSlot() *problem.Problem {
-	if !p.requests.TryAcquire(1) {
-		return unwritten(problem.TooManyRequests("the limit of concurrent requests is reached"))
+// takeSlot takes a slot for a request, which the caller returns, or rejects the request.
+func (p *Producer) takeSlot(of *httpserver.Slots, address netip.Addr) *problem.Problem {
+	if err := of.Take(address, 1); err != nil {
+		return unwritten(problem.TooManyRequests("%s", err))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"golang.org/x/sync/semaphore"
 
 	"kudos/httpserver"
 	"kudos/httpserver/problem"
@@ -92,8 +92,9 @@ type api struct {
 	public   []string // Cache-Control of counts and rankings
 	metrics  *apiMetrics
 
-	working     *semaphore.Weighted // slots of requests being processed, and
-	waiting     *semaphore.Weighted // of those waiting for min_offset: MaxConcurrentRequests each
+	proxies     httpserver.Networks
+	working     *httpserver.Slots // of requests being processed, and
+	waiting     *httpserver.Slots // of those waiting for min_offset: MaxConcurrentRequests each
 	bodies      *httpserver.BodyReader
 	scratch     sync.Pool // *scratch
 	historyDown atomic.Bool
@@ -106,8 +107,6 @@ func newAPI(
 ) (*api, error) {
 	a := &api{
 		options: o, lanes: likes, rankings: rankings, history: h, log: log, now: time.Now, public: noCache,
-		working: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
-		waiting: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
 		bodies:  httpserver.NewBodyReader(maxBody, maxBodies),
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
@@ -119,6 +118,11 @@ func newAPI(
 		return nil, fmt.Errorf("registering the metrics of the reader's API: %w", err)
 	}
 	a.metrics = metrics
+	a.proxies, _ = httpserver.ParseNetworks(o.TrustedProxies) // validated
+	const setting = "reader.max_concurrent_requests"
+	total := o.MaxConcurrentRequests
+	a.working = httpserver.NewSlots(total, "concurrent requests", setting, "requests", metrics.refused)
+	a.waiting = httpserver.NewSlots(total, "requests that wait for min_offset", setting, minOffset, metrics.refused)
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
 		mux.Handle(path, metrics.counted(path, problem.ByMethod(methods)))
@@ -163,7 +167,7 @@ type answer func(q *request) (reply, error)
 // itself once its body has arrived: a body that never arrives must not hold a slot.
 func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q := &request{w: w}
+		q := &request{w: w, client: a.proxies.ClientOf(r)}
 		defer a.release(q)
 		var reply reply
 		var err error
@@ -185,8 +189,9 @@ func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 type request struct {
 	*query.Input
 	w        http.ResponseWriter
-	slot     *semaphore.Weighted // of which it holds a slot; nil: none
-	*scratch                     // set with the slot
+	client   netip.Addr        // see httpserver.Networks.ClientOf; zero: no limit per address
+	slot     *httpserver.Slots // of which it holds a slot; nil: none
+	*scratch                   // set with the slot
 }
 
 // scratch is reusable memory for a response with counts.
@@ -197,40 +202,31 @@ type scratch struct {
 
 // work takes a slot for a request that can be processed at once.
 func (a *api) work(q *request) error {
-	if !q.take(a.working) {
-		return unavailable(problem.TooManyRequests(
-			"the limit of concurrent requests is reached (reader.max_concurrent_requests)"))
+	if err := q.take(a.working); err != nil {
+		return err
 	}
 	q.scratch = a.scratch.Get().(*scratch)
 	return nil
 }
 
-// wait exchanges the slot for one of the requests that wait for min_offset, which the request then keeps. So the
-// requests that wait take no slots from the others, neither while they wait nor when all of them resume at once.
-func (a *api) wait(q *request) error {
-	if !q.take(a.waiting) {
-		return unavailable(problem.TooManyRequests(
-			"the limit of requests that wait for %s is reached (reader.max_concurrent_requests)", minOffset))
-	}
-	return nil
-}
-
-// take takes a slot, then releases the one held before.
-func (q *request) take(of *semaphore.Weighted) bool {
-	if !of.TryAcquire(1) {
-		return false
+// take takes a slot, then returns the one held before. A request that waits for min_offset takes one of waiting, which
+// it then keeps: it takes none from the others, neither while it waits nor when all that wait resume at once.
+func (q *request) take(of *httpserver.Slots) error {
+	if err := of.Take(q.client, 1); err != nil {
+		return unavailable(problem.TooManyRequests("%s", err))
 	}
 	if q.slot != nil {
-		q.slot.Release(1)
+		q.slot.Return(q.client, 1)
 	}
 	q.slot = of
-	return true
+	return nil
 }
 
 func (a *api) release(q *request) {
 	if q.slot != nil {
-		q.slot.Release(1)
+		q.slot.Return(q.client, 1)
 		a.scratch.Put(q.scratch)
+		q.slot = nil
 	}
 }
 
@@ -350,6 +346,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 type apiMetrics struct {
 	requests *prometheus.CounterVec   // route, method, code
 	seconds  *prometheus.HistogramVec // route
+	refused  *prometheus.CounterVec   // kind
 }
 
 func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
@@ -364,8 +361,13 @@ func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
 				"including the wait for min_offset.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 4, 10), // 50 µs to 13 s
 		}, []string{"route"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kudos", Subsystem: "reader", Name: "refused_total",
+			Help: "Requests above a limit of concurrency (requests, min_offset, streams), or above an address's " +
+				"share of it (address_requests, address_min_offset, address_streams).",
+		}, []string{"kind"}),
 	}
-	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds))
+	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds), reg.Register(m.refused))
 }
 
 func (m *apiMetrics) counted(route string, next http.Handler) http.Handler {

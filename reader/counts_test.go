@@ -274,22 +274,33 @@ func TestResponsesAreOneSnapshot(t *testing.T) {
 	}
 }
 
-const floodSlots = 4 // reader.max_concurrent_requests in these tests
+const floodSlots = 4 // reader.max_concurrent_requests in these tests, or what one address may have of it
+
+// fromAny lets a test name the address that a request comes from.
+func fromAny(o *Options) { o.TrustedProxies = []string{"192.0.2.1", "127.0.0.0/8"} }
+
+const forwarded = "X-Forwarded-For"
 
 // Requests that wait for min_offset take no slots from others, and none waits for an event that is not in likes.
 func TestRegressFarMinOffset(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
-		r := newRig(t, func(o *Options) { longWait(o); o.MaxConcurrentRequests = floodSlots }, nil)
+		r := newRig(t, func(o *Options) { longWait(o); fromAny(o); o.MaxConcurrentRequests = floodSlots }, nil)
 		waiting := make(chan apikit.Answer, floodSlots)
-		for range floodSlots {
-			go func() { waiting <- r.get(likesOf1 + "?min_offset=1000") }()
+		const far = likesOf1 + "?min_offset=1000"
+		for i := range floodSlots {
+			go func() { waiting <- r.get(far, forwarded, []string{"192.0.2.7", "192.0.2.7", "::1", "192.0.2.8"}[i]) }()
 			apikit.Receive(t, r.likes.mu.waits, "the request must wait")
+			if i == 1 {
+				r.get(far, forwarded, "192.0.2.7").RequireProblem(http.StatusTooManyRequests, "too-many-requests",
+					"this address holds as many of the requests that wait for min_offset as it leaves free for others "+
+						"(reader.max_concurrent_requests); if it is a proxy, list it in reader.trusted_proxies")
+			}
 		}
 		for _, target := range []string{likesOf1, likesOf1 + "?min_offset=0", "/v1/stats", "/openapi.yaml"} {
 			r.get(target).Require(200)
 		}
 		r.post(byBody, `{"post_ids":[1]}`).Require(200)
-		r.get(likesOf1+"?min_offset=1000").RequireProblem(http.StatusTooManyRequests, "too-many-requests",
+		r.get(far).RequireProblem(http.StatusTooManyRequests, "too-many-requests",
 			"the limit of requests that wait for min_offset is reached (reader.max_concurrent_requests)")
 
 		r.likes.set(func() { r.likes.mu.asOf[1] = 1001 })
@@ -298,10 +309,13 @@ func TestRegressFarMinOffset(t *testing.T) {
 		}
 		all := int64(floodSlots)
 		require.True(t, r.working.TryAcquire(all) && r.waiting.TryAcquire(all), "all slots are free again")
+		for kind, n := range map[string]int{"min_offset": 1, "address_min_offset": 1, "requests": 0} {
+			require.EqualValues(t, n, r.Metric("kudos_reader_refused_total", "kind", kind), kind)
+		}
 	})
 	t.Run("beyond the end", func(t *testing.T) {
 		r := startRole(t, func(o *Options) {
-			o.MaxConcurrentRequests, o.MaxWait, o.WriteTimeout = floodSlots, 2*patience, 4*patience
+			o.MaxConcurrentRequests, o.MaxWait, o.WriteTimeout = 2*floodSlots, 2*patience, 4*patience
 		})
 		var flood []<-chan apikit.Answer
 		for i := range floodSlots {

@@ -119,7 +119,8 @@ func (c *fastConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// answer writes the response as net/http would. It returns false if that is not 200, or may be compressed.
+// answer writes the response as net/http would. It returns false if that is not 200, or may be compressed. Its slot is
+// not counted for the client: nothing that a client does can hold it.
 func (c *fastConn) answer(ids string, page bool, began time.Time) bool {
 	q := &request{Input: &query.Input{}}
 	defer c.of.api.release(q)
@@ -141,6 +142,7 @@ func (c *fastConn) answer(ids string, page bool, began time.Time) bool {
 	if began.Sub(c.bound) > time.Second { // each costs as much as reading the counts
 		_ = c.SetReadDeadline(began.Add(c.of.server.IdleTimeout))
 		_ = c.SetWriteDeadline(began.Add(c.of.server.WriteTimeout))
+		c.of.server.ConnState(c, http.StateIdle) // it is not the one that waits longest
 		c.bound = began
 	}
 	b := append(append(c.out[:0], "HTTP/1.1 200 OK\r\nCache-Control: "...), reply.caching[0]...)
@@ -149,6 +151,7 @@ func (c *fastConn) answer(ids string, page bool, began time.Time) bool {
 	b = began.UTC().AppendFormat(append(b, "\r\nDate: "...), http.TimeFormat)
 	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(reply.body)), 10)
 	c.out = append(append(b, "\r\n\r\n"...), reply.body...)
+	c.of.api.release(q)
 	if _, err := c.Write(c.out); err != nil {
 		_ = c.TCPConn.Close() // nothing may follow a part of a response; the next Read fails
 	}

@@ -20,6 +20,8 @@ import (
 	"kudos/integration/testrun"
 )
 
+const fastIdle = 8 // limit of idle connections
+
 // serveBoth serves the API of a rig, with and without fastConn; handled counts the requests that net/http has parsed.
 func serveBoth(t testing.TB, r *rig, handled *atomic.Int64) (fast, plain string) {
 	var addrs []string
@@ -29,7 +31,8 @@ func serveBoth(t testing.TB, r *rig, handled *atomic.Int64) (fast, plain string)
 			r.ServeHTTP(w, req)
 		})
 		config := httpserver.Config{Name: "reader", Addr: "127.0.0.1:0", ShutdownTimeout: 2 * time.Second,
-			HTTP: &http.Server{Handler: counting, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: patience}}
+			MaxIdleConns: fastIdle, HTTP: &http.Server{Handler: counting, ReadTimeout: patience,
+				WriteTimeout: patience, IdleTimeout: patience}}
 		if isFast {
 			config.Listener = func(l net.Listener) net.Listener {
 				return fastListener{l, r.api, config.HTTP, &sync.Map{}}

@@ -38,8 +38,10 @@ type Options struct {
 	// CacheMaxAge (whole seconds) is how long caches may reuse counts and rankings; 0: always revalidate, by ETag.
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
 	// MaxConcurrentRequests is how many requests may be processed concurrently, not counting streams, and how many more
-	// may wait for min_offset; others get 429. A request counts once its body has arrived.
-	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
+	// may wait for min_offset; others get 429. A request counts once its body has arrived. An address may have as many
+	// requests, and streams, as are left for others.
+	MaxConcurrentRequests int      `mapstructure:"max_concurrent_requests"`
+	TrustedProxies        []string `mapstructure:"trusted_proxies"` // networks whose X-Forwarded-For is trusted
 
 	MaxStreams         int           `mapstructure:"max_streams"`          // live streams (30 KB each); more get 429
 	LiveInterval       time.Duration `mapstructure:"live_interval"`        // between messages about a changing value
@@ -74,7 +76,7 @@ func DefaultOptions() Options {
 		MaxWait:        5 * time.Second, CacheMaxAge: time.Second, MaxConcurrentRequests: 2_000,
 		MaxStreams: 10_000, LiveInterval: 200 * time.Millisecond,
 		HeartbeatInterval: 15 * time.Second, StreamWriteTimeout: 5 * time.Second,
-		Origins: []string{}, Dashboard: true, AdminURLs: []string{},
+		Origins: []string{}, TrustedProxies: []string{}, Dashboard: true, AdminURLs: []string{},
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, ShutdownTimeout: 10 * time.Second,
 	}
@@ -121,6 +123,8 @@ func (o Options) Validate() error {
 		"must be at least reader.read_timeout plus reader.max_wait (%s), or responses would be truncated",
 		o.ReadTimeout+o.MaxWait)
 
+	_, err = httpserver.ParseNetworks(o.TrustedProxies)
+	check(err == nil, "trusted_proxies", "%w", err)
 	err = httpserver.CheckOrigins(o.Origins)
 	check(err == nil, "origins", "%w", err)
 	o.checkURLs(check)

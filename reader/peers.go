@@ -69,8 +69,9 @@ func newPeers(o Options, holders func(partition int32) ([]string, int32)) *peers
 		}}}
 }
 
-// ask returns the first answer of a reader that keeps the partition.
-func (p *peers) ask(ctx context.Context, partition int32, of *question) (*partAnswer, error) {
+// ask returns the first answer of a reader that keeps the partition. A reader that trusts this one counts the question
+// for the client.
+func (p *peers) ask(ctx context.Context, client string, partition int32, of *question) (*partAnswer, error) {
 	body, err := json.Marshal(of)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a question: %w", err)
@@ -82,7 +83,7 @@ func (p *peers) ask(ctx context.Context, partition int32, of *question) (*partAn
 	var errs []error
 	for _, address := range p.order(partition) {
 		url := address + strings.Replace(peerPath, "{partition}", strconv.Itoa(int(partition)), 1)
-		answer, err := p.askOne(ctx, url, body, timeout)
+		answer, err := p.askOne(ctx, url, client, body, timeout)
 		no, isRefusal := errors.AsType[*refusal](err)
 		switch {
 		case err == nil:
@@ -131,7 +132,9 @@ func (p *peers) avoid(address string) {
 	p.failed[address] = time.Now()
 }
 
-func (p *peers) askOne(ctx context.Context, url string, body []byte, timeout time.Duration) (*partAnswer, error) {
+func (p *peers) askOne(
+	ctx context.Context, url, client string, body []byte, timeout time.Duration,
+) (*partAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
@@ -139,6 +142,7 @@ func (p *peers) askOne(ctx context.Context, url string, body []byte, timeout tim
 		return nil, err
 	}
 	req.Header["Content-Type"] = jsonType
+	req.Header.Set("X-Forwarded-For", client)
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -61,6 +61,7 @@ type peerRig struct {
 	*rig
 	url   string
 	asked atomic.Int32
+	whose atomic.Value // the client of the last question
 }
 
 func newPeerRig(t *testing.T) *peerRig {
@@ -69,6 +70,7 @@ func newPeerRig(t *testing.T) *peerRig {
 	mux.Handle(peerPath, p.peer)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.asked.Add(1)
+		p.whose.Store(r.Header.Get(forwarded))
 		if r.ProtoMajor != 2 {
 			t.Errorf("peers talk HTTP/2, not %s", r.Proto)
 		}
@@ -128,6 +130,7 @@ func TestPeersAreAsked(t *testing.T) {
 	require.Contains(t, next.Body, `"likers":[{"user_id":"6","since":"1970-01-01T00:00:00.002Z","region":"US"}]`)
 	r.get("/v1/posts/2/likers").Require(200)
 	require.EqualValues(t, 4, peer.asked.Load(), "only for what is not kept here")
+	require.Equal(t, "192.0.2.1", peer.whose.Load(), "the client, for the peer's limits")
 
 	// What a peer refuses for good is the answer.
 	peer.likes.set(func() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -215,13 +216,13 @@ func (a *api) reactionsOf(
 
 // viewed returns a user's reactions to posts for a live stream, which has no request any more.
 func (a *api) viewed(
-	ctx context.Context, user uint64, posts []uint64, covered []wire.Position,
+	ctx context.Context, client netip.Addr, user uint64, posts []uint64, covered []wire.Position,
 ) (list []wire.UserReaction, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	if err != nil {
 		return nil, err
 	}
-	q := &request{Input: query.Read(r)}
+	q := &request{Input: query.Read(r), client: client}
 	defer a.release(q)
 	if err := a.work(q); err != nil {
 		return nil, err
@@ -286,7 +287,7 @@ func (a *api) ask(q *request, questions map[int32]*question) (map[int32]*partAns
 			continue
 		}
 		g.Go(func() error {
-			answer, err := a.peers.ask(ctx, p, of)
+			answer, err := a.peers.ask(ctx, q.client.String(), p, of)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[p] = answer
@@ -353,7 +354,7 @@ func (a *api) awaitLayout(q *request, partition int32, want view.Layout) error {
 	if a.reactions.AwaitLayout(ctx, partition, want) == nil {
 		return nil
 	}
-	if err := a.wait(q); err != nil {
+	if err := q.take(a.waiting); err != nil {
 		return err
 	}
 	ctx, cancel = context.WithTimeout(q.Request.Context(), a.options.MaxWait)

@@ -72,7 +72,9 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 		viewed = nil
 	}
 	hub, err := live.New(live.Options{
-		MaxStreams: o.MaxStreams, MaxPosts: maxStreamPosts, Interval: o.LiveInterval,
+		Slots: httpserver.NewSlots(o.MaxStreams, "open live streams", "reader.max_streams", "streams",
+			api.metrics.refused),
+		ClientOf: api.proxies.ClientOf, MaxPosts: maxStreamPosts, Interval: o.LiveInterval,
 		Heartbeat: o.HeartbeatInterval, WriteTimeout: o.StreamWriteTimeout, Origins: o.Origins,
 		Reactions: viewed,
 	}, r.likes.Counts, r.rankings, log, reg)

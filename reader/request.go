@@ -82,7 +82,7 @@ func (a *api) readJSON(q *request) ([]byte, error) {
 	if p := problem.RequireMediaType(q.Request, "application/json"); p != nil {
 		return nil, refuse(p)
 	}
-	raw, err := a.bodies.Read(q.w, q.Request)
+	raw, err := a.bodies.Read(q.w, q.Request, q.client)
 	if err != nil {
 		return nil, refuse(problem.UnreadBody(err, maxBody))
 	}
@@ -185,7 +185,7 @@ func (a *api) cover(q *request, of lane, want []wire.Position, owners func() ([]
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if err := a.wait(q); err != nil {
+	if err := q.take(a.waiting); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(q.Request.Context(), a.options.MaxWait)

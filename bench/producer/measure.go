@@ -22,7 +22,8 @@ import (
 type Options struct {
 	Addr string // the producer's HTTP address, host:port
 	// Connections are shared by single likes; each has one request at a time. Requests due while all are busy wait, and
-	// that time counts. BatchConnections are for batches; those above the producer's max_concurrent_batches get 429.
+	// that time counts. BatchConnections are for batches; those above half of the producer's max_concurrent_batches get
+	// 429, since they all have one address.
 	Connections, BatchConnections int
 	Posts                         uint64  // how many posts the likes spread over
 	FirstUser                     uint64  // of the first like; each has another user, none of an earlier measurement

@@ -47,7 +47,7 @@ func startProducer(t *testing.T, kafka *stack.Kafka) string {
 	p := stack.ProgramForTest(t, stack.ProgramOptions{
 		Name: "producer", Path: shared.Kudos(t),
 		Args: []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=" + addr,
-			"--set", "admin.addr=" + adminAddr},
+			"--set", "admin.addr=" + adminAddr, "--set", "producer.max_concurrent_batches=64"},
 		Probe: func(ctx context.Context) error { return admin.Ask(ctx, adminAddr) },
 	})
 	require.NoError(t, p.Start(t.Context()))

@@ -70,6 +70,7 @@ func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logge
 	log = log.With("component", "admin")
 	return &Server{opts, log, httpserver.NewServer(httpserver.Config{
 		Name: "admin server", Key: "admin.addr", Addr: opts.Addr, ShutdownTimeout: opts.ShutdownTimeout,
+		MaxIdleConns: maxConnections / 2, // the others are for probes and scrapes
 		HTTP: &http.Server{
 			Handler:           newHandler(opts, reg, checks),
 			ReadHeaderTimeout: 5 * time.Second,

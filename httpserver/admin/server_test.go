@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -68,6 +69,21 @@ func TestVerboseShowsTheDetail(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.JSONEq(t, `{"ready": true, "checks": [
 		{"name": "plain", "ready": true}, {"name": "processor", "ready": true, "detail": [1, 2]}]}`, string(body))
+}
+
+// Connections that send nothing, or a part of a request, do not keep probes out.
+func TestProbesAreAnsweredBesideIdleConnections(t *testing.T) {
+	url := start(t, DefaultOptions(), NewRegistry(), Check{Name: "reader", Ready: func() error { return nil }})
+	for i := range 2 * maxConnections {
+		conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(t.Context(), "tcp", url[len("http://"):])
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"[:i%2*22])
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than such connections may take
+	defer cancel()
+	require.NoError(t, Ask(ctx, url[len("http://"):]))
 }
 
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {

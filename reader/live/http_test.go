@@ -199,7 +199,7 @@ func TestNoStream(t *testing.T) {
 }
 
 func TestRejections(t *testing.T) {
-	r := start(t, 2, func(o *Options) { quick(o); o.MaxStreams = 1 })
+	r := start(t, 2, func(o *Options) { quick(o); o.Slots = slots(1) })
 	server := serve(t, r, false)
 	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid, "")
 	requireProblem(t, get(t, server, "post_ids=1", "Last-Event-ID", "x"), 400, slugInvalid, "")

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 	"kudos/reader/view"
 	"kudos/reader/wire"
@@ -82,17 +84,18 @@ const (
 
 // Options configure the live streams; all except Origins are required.
 type Options struct {
-	MaxStreams int           // that may be open; more get 429
-	MaxPosts   int           // in one stream
-	Interval   time.Duration // between values of a subject that keeps changing
-	Heartbeat  time.Duration // between heartbeats of a stream
+	Slots     *httpserver.Slots                // of open streams; more get 429
+	ClientOf  func(r *http.Request) netip.Addr // who has the slot
+	MaxPosts  int                              // in one stream
+	Interval  time.Duration                    // between values of a subject that keeps changing
+	Heartbeat time.Duration                    // between heartbeats of a stream
 	// WriteTimeout is how long a client may take to accept a write, or to answer a ping, before its stream is closed.
 	WriteTimeout time.Duration
 	// Origins are those of pages that may open a WebSocket, such as https://www.example.com; "*": all. (SSE has CORS.)
 	Origins []string
 	// Reactions returns a user's reactions to posts, as of these positions in likes or later ones. nil: they are not
 	// kept.
-	Reactions func(ctx context.Context, user uint64, posts []uint64, covered []wire.Position,
+	Reactions func(ctx context.Context, client netip.Addr, user uint64, posts []uint64, covered []wire.Position,
 	) ([]wire.UserReaction, error)
 }
 
@@ -172,16 +175,15 @@ func (h *Hub) open() int {
 }
 
 // admit registers a stream, or says why not.
-func (h *Hub) admit(s *stream) *refusal {
+func (h *Hub) admit(s *stream, client netip.Addr) *refusal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.phase != running {
 		return unavailable(slugNotRunning, "Streams unavailable", retryWhenReady,
 			"there are no live streams: the reader is starting or shutting down")
 	}
-	if len(h.mu.streams) >= h.options.MaxStreams {
-		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many concurrent streams",
-			"the limit of open live streams is reached (reader.max_streams, %d)", h.options.MaxStreams),
+	if err := h.options.Slots.Take(client, 1); err != nil {
+		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many concurrent streams", "%s", err),
 			retryWhenFull}
 	}
 	h.mu.streams[s] = struct{}{}
@@ -189,10 +191,11 @@ func (h *Hub) admit(s *stream) *refusal {
 }
 
 // dismiss removes a stream that has left its subjects and closed its connection.
-func (h *Hub) dismiss(s *stream) {
+func (h *Hub) dismiss(s *stream, client netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.mu.streams, s)
+	h.options.Slots.Return(client, 1)
 	if h.mu.phase == stopping && len(h.mu.streams) == 0 {
 		close(h.mu.drained)
 	}
@@ -240,6 +243,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	if p != nil {
 		return &refusal{Problem: p}
 	}
+	q.client = h.options.ClientOf(r)
 	if httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket") {
 		// After the connection is hijacked, the request's context says nothing about it.
 		ctx := context.WithoutCancel(r.Context())
@@ -257,10 +261,10 @@ func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*strea
 	}
 	s := newStream(ctx)
 	defer s.end(nil)
-	if no := h.admit(s); no != nil {
+	if no := h.admit(s, q.client); no != nil {
 		return no
 	}
-	defer h.dismiss(s)
+	defer h.dismiss(s, q.client)
 	defer s.leave()
 	if err := h.subscribe(s, q); err != nil {
 		return h.refusalOf(err)

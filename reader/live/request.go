@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ type wanted struct {
 	ranking *rankingKey // this one
 	seen    *eventID    // what the client has seen; nil: nothing
 	viewer  uint64      // a user whose own reactions to the posts are shown, too; 0: none
+	client  netip.Addr  // who asked
 }
 
 type rankingKey struct{ region, window string }

@@ -16,6 +16,7 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
+	"kudos/httpserver"
 	"kudos/integration/testrun"
 	"kudos/reader/view"
 	"kudos/reader/wire"
@@ -179,6 +180,11 @@ func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64)
 	f.watch(r)
 }
 
+func slots(total int) *httpserver.Slots {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"kind"})
+	return httpserver.NewSlots(total, "", "", "", refused)
+}
+
 type rig struct {
 	*Hub
 	t        testing.TB
@@ -194,8 +200,8 @@ func newHub(
 ) *Hub {
 	t.Helper()
 	o := Options{
-		MaxStreams: 10_000, MaxPosts: 100, Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second,
-		WriteTimeout: 10 * time.Second,
+		Slots: slots(10_000), ClientOf: httpserver.Networks{}.ClientOf, MaxPosts: 100,
+		Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 	if change != nil {
 		change(&o)

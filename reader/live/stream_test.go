@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,7 +343,7 @@ func TestRunIsBounded(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		synctest.Wait()
-		require.Nil(t, h.admit(newStream(t.Context())))
+		require.Nil(t, h.admit(newStream(t.Context()), netip.Addr{}))
 		began := time.Now()
 		cancel()
 		require.ErrorContains(t, <-ended, "1 streams did not end")

@@ -32,7 +32,7 @@ func (s *stream) view(q *wanted, o Options) (stop func()) {
 	var following sync.WaitGroup
 	following.Go(func() {
 		v.follow(ctx, func(covered []wire.Position) ([]wire.UserReaction, error) {
-			return o.Reactions(ctx, q.viewer, q.posts, covered)
+			return o.Reactions(ctx, q.client, q.viewer, q.posts, covered)
 		}, o.Heartbeat, func() { signal(s.wake) })
 	})
 	return func() { cancel(); following.Wait() }

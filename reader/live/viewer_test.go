@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +21,7 @@ func TestReactionsOfTheViewer(t *testing.T) {
 		reaction.Store("LIKE")
 		var asked []string
 		r := start(t, 2, func(o *Options) {
-			o.Reactions = func(_ context.Context, user uint64, posts []uint64, covered []wire.Position,
+			o.Reactions = func(_ context.Context, _ netip.Addr, user uint64, posts []uint64, covered []wire.Position,
 			) ([]wire.UserReaction, error) {
 				asked = append(asked, fmt.Sprint(user, posts, covered))
 				if fails.Swap(false) {
