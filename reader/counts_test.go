@@ -19,6 +19,7 @@ import (
 	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
 	"kudos/reader/view"
 	"kudos/reader/wire"
@@ -352,4 +353,23 @@ func TestBeyondEnd(t *testing.T) {
 			"there is no event at partition 3, offset 1000: that partition of the topic likes ends at 40")
 	}
 	require.Empty(t, r.logged.String())
+}
+
+// While partitions are added, a writer may know one that the reader does not: the request waits for it.
+func TestMinOffsetOfAnAddedPartition(t *testing.T) {
+	r := newRig(t, nil, nil)
+	r.likes.mu.inKafka = 5
+	for _, target := range []string{likesOf1 + "?min_offset=4:49", "/v1/likes?post_ids=1&min_offset=4:49",
+		"/v1/posts/1/likes/7?min_offset=4:49", "/v1/posts/1/likers?min_offset=4:49"} {
+		r.likes.set(func() { r.likes.mu.count, r.likes.mu.looked = 4, 0 })
+		answered := make(chan apikit.Answer, 1)
+		go func() { answered <- r.get(target) }()
+		testkit.WaitFor(t, "the request to wait", func() (waits bool) {
+			r.likes.set(func() { waits = r.likes.mu.looked > 5 })
+			return waits
+		})
+		require.Empty(t, answered)
+		r.likes.set(func() { r.likes.mu.count = 5 })
+		require.Equal(t, 200, (<-answered).Status, target)
+	}
 }

@@ -129,7 +129,7 @@ func TestLikers(t *testing.T) {
 		return `{"post_id":"` + post + `","likers":[` + likers + `]` + more + `,"as_of":{"partition":` + post +
 			`,"offset":` + post + "1}}"
 	}
-	r.likes.mu.asOf = [4]int64{1: 11, 3: 31}
+	r.likes.mu.asOf = [5]int64{1: 11, 3: 31}
 	const target = "/v1/posts/1/likers"
 	r.get(target).RequireJSON(200, page("1", strings.Join(want, ","), "")).
 		RequireHeader("Cache-Control", "private, no-cache")

@@ -108,7 +108,7 @@ func (a *api) listLikers(q *request) (reply, error) {
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return reply{}, err
 	}
-	questions, err := a.route(func() (map[int32]*question, error) {
+	questions, err := a.route(q, func() (map[int32]*question, error) {
 		owners, err := a.reactions.PartitionsOf(post)
 		questions := map[int32]*question{}
 		for _, p := range owners {
@@ -172,7 +172,7 @@ func (a *api) reactionsOf(
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, nil, err
 	}
-	questions, err := a.route(func() (map[int32]*question, error) {
+	questions, err := a.route(q, func() (map[int32]*question, error) {
 		questions := map[int32]*question{}
 		for i, post := range posts {
 			owners, err := a.reactions.PartitionsOfUser(post, user)
@@ -238,8 +238,11 @@ func (a *api) viewed(
 
 // route returns a question to each partition that is concerned, by one layout, which must cover these positions.
 func (a *api) route(
-	questions func() (map[int32]*question, error), covered []wire.Position,
+	q *request, questions func() (map[int32]*question, error), covered []wire.Position,
 ) (map[int32]*question, error) {
+	if err := a.awaitPartitions(q, a.reactions, covered); err != nil {
+		return nil, err
+	}
 	for {
 		layout := a.reactions.Layout()
 		to, err := questions()
@@ -249,12 +252,8 @@ func (a *api) route(
 		if a.reactions.Layout() != layout {
 			continue
 		}
-		partitions, err := a.reactions.Partitions()
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range to {
-			q.Layout = layout
+		for _, of := range to {
+			of.Layout = layout
 		}
 		for _, want := range covered {
 			if want.Partition == somePartition {
@@ -264,9 +263,6 @@ func (a *api) route(
 				for p := range to {
 					want.Partition = p
 				}
-			}
-			if want.Partition >= partitions {
-				return nil, noPartition(want.Partition, partitions)
 			}
 			if of := to[want.Partition]; of != nil {
 				of.Covered = max(of.Covered, want.Offset)

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
 // This file parses and checks requests, and waits until a view covers min_offset.
@@ -181,9 +183,44 @@ func (a *api) cover(q *request, of lane, want []wire.Position, owners func() ([]
 		}
 		want[0].Partition = partitions[0]
 	}
-	missing, err := missing(of, want)
-	if err != nil || len(missing) == 0 {
+	if err := a.awaitPartitions(q, of, want); err != nil {
 		return err
+	}
+	var missing []wire.Position
+	for _, p := range want {
+		if asOf, err := of.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
+			missing = append(missing, p)
+		}
+	}
+	return a.await(q, of, want, missing, of.Wait)
+}
+
+// awaitPartitions waits until the lane knows the partitions of these positions, which may just have been added.
+func (a *api) awaitPartitions(q *request, of lane, want []wire.Position) error {
+	if len(want) == 0 {
+		return nil
+	}
+	partitions, err := of.Partitions()
+	if err != nil {
+		return err
+	}
+	added := slices.DeleteFunc(slices.Clone(want), func(p wire.Position) bool { return p.Partition < partitions })
+	return a.await(q, of, want, added, func(ctx context.Context, p wire.Position) error {
+		for ; partitions <= p.Partition && err == nil; partitions, err = of.Partitions() {
+			if !kafka.Sleep(ctx, 20*time.Millisecond) {
+				return ctx.Err()
+			}
+		}
+		return err
+	})
+}
+
+// await waits, at most MaxWait, for each of the missing positions.
+func (a *api) await(
+	q *request, of lane, want, missing []wire.Position, wait func(context.Context, wire.Position) error,
+) error {
+	if len(missing) == 0 {
+		return nil
 	}
 	if err := q.take(a.waiting); err != nil {
 		return err
@@ -198,7 +235,7 @@ func (a *api) cover(q *request, of lane, want []wire.Position, owners func() ([]
 		}
 	}()
 	for _, p := range missing {
-		err := of.Wait(waiting, p)
+		err := wait(waiting, p)
 		var beyond *view.BeyondEndError
 		switch {
 		case err == nil:
@@ -217,25 +254,6 @@ func (a *api) coverPost(q *request, of lane, want []wire.Position, post uint64) 
 	return a.cover(q, of, want, func() ([]int32, error) { return of.PartitionsOf(post) })
 }
 
-func missing(of lane, want []wire.Position) (missing []wire.Position, err error) {
-	if len(want) == 0 {
-		return nil, nil
-	}
-	partitions, err := of.Partitions()
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range want {
-		if p.Partition >= partitions {
-			return nil, noPartition(p.Partition, partitions)
-		}
-		if asOf, err := of.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
-			missing = append(missing, p)
-		}
-	}
-	return missing, nil
-}
-
 // invalidMinOffset rejects a min_offset that is well-formed but can never be covered.
 func invalidMinOffset(format string, args ...any) error {
 	wrong := problem.FieldError{Field: minOffset, Reason: query.OutOfRange, Detail: fmt.Sprintf(format, args...)}
@@ -245,11 +263,6 @@ func invalidMinOffset(format string, args ...any) error {
 func manyPartitions(n int) error {
 	return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
 		"use partition:offset", n)
-}
-
-func noPartition(partition, partitions int32) error {
-	return invalidMinOffset("partition %d does not exist; the topic %s has %d, starting at 0",
-		partition, schema.TopicLikes, partitions)
 }
 
 // notCovered says how far the partitions of want are.

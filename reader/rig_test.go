@@ -140,9 +140,9 @@ type fakeLikes struct {
 	beforeLook func() // called before each read with a position
 	mu         struct {
 		sync.Mutex
-		partitions error // why the number is unknown
-		asOf       [4]int64
-		notReady   [4]error
+		partitions error    // why the number is unknown
+		asOf       [5]int64 // the last one may be added
+		notReady   [5]error
 		counts     map[uint64]schema.Counts
 		reactions  map[[2]uint64]view.Reaction
 		likers     []wire.Liker // of post 1
@@ -151,6 +151,9 @@ type fakeLikes struct {
 		moved      chan struct{} // closed when asOf moves
 		waits      chan wire.Position
 		beyondEnd  error // what CheckEnds returns
+		count      int32 // of partitions
+		inKafka    int
+		looked     int // at the number of partitions
 		layout     uint32
 		holders    []string // of each partition
 
@@ -163,7 +166,8 @@ type fakeLikes struct {
 
 func newFakeLikes() *fakeLikes {
 	f := &fakeLikes{beforeLook: func() {}}
-	f.mu.asOf = [4]int64{10, 20, 30, 40}
+	f.mu.asOf = [5]int64{10, 20, 30, 40, 50}
+	f.mu.count, f.mu.inKafka = 4, 4
 	f.mu.counts = map[uint64]schema.Counts{1: {Likes: 3, Dislikes: 1}, 2: {Likes: -1}, 1<<64 - 1: {Likes: 1 << 60}}
 	f.mu.reactions = map[[2]uint64]view.Reaction{
 		{1, 7}: {Reaction: schema.Liked, SinceMs: 1763719200123, Region: schema.Region{'D', 'E'}},
@@ -187,7 +191,8 @@ func (f *fakeLikes) set(change func()) {
 func (f *fakeLikes) Partitions() (int32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return 4, f.mu.partitions
+	f.mu.looked++
+	return f.mu.count, f.mu.partitions
 }
 
 func (f *fakeLikes) PartitionsOf(post uint64) ([]int32, error) {
@@ -234,9 +239,14 @@ func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
 	}
 }
 
-func (f *fakeLikes) CheckEnds(context.Context, []wire.Position) error {
+func (f *fakeLikes) CheckEnds(_ context.Context, want []wire.Position) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, p := range want {
+		if int(p.Partition) >= f.mu.inKafka {
+			return &view.BeyondEndError{Want: p, Partitions: f.mu.inKafka}
+		}
+	}
 	return f.mu.beyondEnd
 }
 

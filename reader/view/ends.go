@@ -24,9 +24,15 @@ import (
 type BeyondEndError struct {
 	Want wire.Position // as_of of the event: the offset after its own
 	End  int64         // the offset of the next event
+	// Partitions is the number of partitions of likes if it does not have that one; otherwise 0.
+	Partitions int
 }
 
 func (e *BeyondEndError) Error() string {
+	if e.Partitions > 0 {
+		return fmt.Sprintf("partition %d does not exist; the topic %s has %d, starting at 0", e.Want.Partition,
+			schema.TopicLikes, e.Partitions)
+	}
 	return fmt.Sprintf("there is no event at partition %d, offset %d: that partition of the topic %s ends at %d",
 		e.Want.Partition, e.Want.Offset-1, schema.TopicLikes, e.End)
 }
@@ -155,6 +161,8 @@ func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {
 	for _, w := range want {
 		if end, ok := ends.Lookup(schema.TopicLikes, w.Partition); ok && end.Err == nil && w.Offset > end.Offset {
 			return &BeyondEndError{Want: w, End: end.Offset}
+		} else if n := len(ends[schema.TopicLikes]); !ok && int(w.Partition) >= n && n > 0 {
+			return &BeyondEndError{Want: w, Partitions: n}
 		}
 	}
 	return nil

@@ -114,7 +114,8 @@ func TestCheckEnds(t *testing.T) {
 	}
 	require.EqualError(t, l.CheckEnds(t.Context(), append(at(1, 4), at(0, 7)...)),
 		"there is no event at partition 0, offset 7: that partition of the topic likes ends at 0")
-	require.NoError(t, l.CheckEnds(t.Context(), at(99, 7)), "nothing is known about a partition that does not exist")
+	require.EqualError(t, l.CheckEnds(t.Context(), at(99, 7)),
+		"partition 99 does not exist; the topic likes has 3, starting at 0")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, l.CheckEnds(gone, at(1, 1<<40)))
