@@ -330,6 +330,7 @@ var mutants = []mutant{
 		"		kgo.TransactionTimeout(opts.Timeout),\n", ""), test("stream/kafka", "TestTransactionTimeoutIsTheOneGiven")},
 	{3, "a filter with unreadable keys does not decide", one(bufferSpillGo,
 		"build.ok = err == nil && !isClosed", "build.ok = (err == nil || true) && !isClosed"), test("stream/store", "TestFilterWithUnreadableKeys")},
+	{3, "each record of a split update has the counts after itself", one("schema/update.go", "u.Counts = counts.Minus(rest)", "u.Counts = counts"), test("processor", "TestLargeBatchDoesNotMixRecords")},
 	{4, "a rebuild is swapped in only if the server confirms it", one("sql/shadow.go", "	return hasNumber(err, errNoSuchTable)\n", "	return err != nil\n"), test("sql", "TestShadowLooksWhetherItWasSwapped")},
 	{4, "after a lost response a rebuild checks whether it was swapped in", one("sql/shadow.go",
 		"h.renamed(ctx) {", "h.renamed(ctx) && false {"), test("sql", "TestShadowLooksWhetherItWasSwapped")},
