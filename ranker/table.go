@@ -96,7 +96,7 @@ func (t *table) open(ctx context.Context, load func() error, poll func(context.C
 // readProgress reads the progress record, or begins at the input's start. It parks if topics or offsets do not match.
 func (t *table) readProgress(ctx context.Context) error {
 	cl := t.txn.Client()
-	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output)
+	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output, schema.TopicExclusions)
 	if err != nil {
 		return err
 	}

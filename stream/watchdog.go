@@ -36,8 +36,8 @@ func (s *session) watch() {
 
 func (s *session) look(p *Partition) {
 	status := p.Status()
-	// Only the time since it is running counts: before, it may have been parked for hours. Another process would not get
-	// an answer from the leader either.
+	// Only the time since it is running counts: before, it may have been parked for hours. And only the time since the
+	// leader answers: another process would not get further either.
 	stalled := min(status.Stands, time.Since(status.Since), time.Since(p.unanswered))
 	if status.State == StateRunning && stalled > s.opts.stallTimeout {
 		s.opts.stalled(fmt.Sprintf("%s has stayed at offset %d for %s, with a lag of %d records, for no known reason",

@@ -200,7 +200,8 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.P
 }
 
 func (c *Comparison) addLater(page *page, partition int32, post uint64, deltas []schema.Delta) error {
-	if err := page.add(laterCount, appendCount(nil, post, c.shardOf(partition)), partition, schema.Sum(deltas)); err != nil {
+	err := page.add(laterCount, appendCount(nil, post, c.shardOf(partition)), partition, schema.Sum(deltas))
+	if err != nil {
 		return err
 	}
 	for _, d := range deltas {
