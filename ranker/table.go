@@ -2,6 +2,7 @@ package ranker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -38,7 +39,8 @@ type table struct {
 
 const (
 	// actionReset is for state that does not match its input. It can all be rebuilt from like-updates.
-	actionReset = "stop the rankers, then: kudos ranker reset (rankings are rebuilt from " + schema.TopicUpdates + ")"
+	actionReset = "stop the rankers, then: kudos ranker reset, and kudos topics apply (rankings are rebuilt from " +
+		schema.TopicUpdates + ")"
 	// actionUpgrade is for records in a version that this program does not know.
 	actionUpgrade = "run the version of kudos that wrote it, or a later one"
 )
@@ -162,8 +164,8 @@ func (t *table) parkAt(rec *kgo.Record, action string, err error) error {
 
 // readable parks the partition if err is not nil: a state table row cannot be decoded. Don't use it for store errors.
 func (t *table) readable(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*stream.ParkError)) {
+		return err
 	}
 	return stream.Park(stream.CauseRecord, actionUpgrade, "%s/%d: %w", t.state, t.partition, err)
 }
