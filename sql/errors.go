@@ -69,11 +69,18 @@ type SchemaError struct {
 }
 
 func (e *SchemaError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("a table is not as kudos created it: %v; %s; or use a separate database", e.Err, recreate)
+	switch {
+	case e.Err != nil && e.Have > e.Need:
+		return fmt.Sprintf("schema version is %d, but this program knows only versions up to %d, and a table differs: "+
+			"%v; %s", e.Have, e.Need, e.Err, upgrade)
+	case e.Err != nil:
+		return fmt.Sprintf("a table is not as kudos created it: %v; if another application owns it, use a separate "+
+			"database; otherwise %s", e.Err, recreate)
 	}
 	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
 }
+
+const upgrade = "run the version of kudos that migrated it, or a later one"
 
 // recreate is the action for a damaged or missing table. Its rows are derived from Kafka.
 const recreate = "restore all kudos tables from one backup, or stop the processors and rankers, drop that table and " +
@@ -196,10 +203,14 @@ func (f *failure) Classify() (cause, action string) {
 	var answer *mysql.MySQLError
 	cause, action = "unavailable", advice(f.error)
 	switch {
-	case errors.As(f.error, &schema) && schema.Err != nil:
+	case errors.As(f.error, &schema) && schema.Err != nil && schema.Have > schema.Need:
+		return "mysql", upgrade
+	case schema != nil && schema.Err != nil:
 		return "mysql", recreate
 	case schema != nil, errors.Is(f.error, ErrShardMissing):
 		return "mysql", "kudos migrate"
+	case errors.Is(f.error, driver.ErrBadConn):
+		action = "" // the advice is a cause
 	case !errors.As(f.error, &answer):
 	case slices.Contains([]uint16{1044, 1045, 1142, 1143, 1227, 1698}, answer.Number):
 		cause = "permission"

@@ -40,13 +40,15 @@ func TestErrorsAreClassified(t *testing.T) {
 	}{
 		{&SchemaError{Have: 3, Need: 7}, "mysql", "kudos migrate"},
 		{&SchemaError{Have: 7, Need: 7, Err: answer(errNoSuchTable)}, "mysql", recreate},
+		{&SchemaError{Have: 9, Need: 7, Err: answer(errNoColumn)}, "mysql", "run the version of kudos that migrated " +
+			"it, or a later one"},
 		{ErrShardMissing, "mysql", "kudos migrate"},
 		{answer(errNoSuchTable), "mysql", "run `kudos migrate`"},
 		{answer(errNoDatabase), "mysql", "create the database, then run `kudos migrate`"},
 		{answer(1142), "permission", "check user, password and grants: docs/security.md lists what each role and " +
 			"command needs"},
 		{answer(1040), "unavailable", "lower max_open_conns, or raise the server's max_connections"},
-		{mysql.ErrInvalidConn, "unavailable", ""},
+		{driver.ErrBadConn, "unavailable", ""},
 	} {
 		cause, action := describe(c.err, "read").(*failure).Classify()
 		require.Equal(t, c.cause, cause, "%v", c.err)
