@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,8 +84,12 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 	}
 }
 
+var rebuilding sync.Mutex // one at a time on the server that the tests share
+
 func (s *system) rebuild(depth rebuild.Depth) {
 	s.t.Helper()
+	rebuilding.Lock()
+	defer rebuilding.Unlock()
 	o := rebuild.DefaultOptions()
 	o.Depth = depth
 	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, agreeable{}, s.log)
