@@ -133,6 +133,32 @@ func TestParkAtAMissingPosition(t *testing.T) {
 	p.resumes()
 }
 
+// Somebody has dropped a table: the counts in it can be rebuilt.
+func TestParkAtADroppedTable(t *testing.T) {
+	p := newRealParks(t)
+	p.db.MustExec("DROP TABLE like_hourly")
+	p.like(5)
+	p.waitParked("like-updates/2", "a table is not as kudos created it", "then: kudos migrate, and kudos rebuild")
+	p.stop()
+	p.db.MustExec("DROP TABLE kudos_schema_version")
+	p.db.MustExec("DELETE FROM trending_position")
+	p.run("migrate", "--set", "mysql.dsn="+p.dsn)
+	p.rebuild()
+	p.start()
+	p.resumes()
+}
+
+// Without likes.dlt, the first dead letter would park a partition.
+func TestParkAtAMissingTopic(t *testing.T) {
+	p := newRealParks(t)
+	p.stop()
+	p.deleteTopic(schema.TopicDLT)
+	p.start()
+	p.waitParked("likes/2", "there is no topic likes.dlt", "kudos topics apply")
+	p.topicsApply()
+	p.resumes()
+}
+
 func TestParkAtRecreatedUpdates(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()

@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -246,8 +245,8 @@ func (out *output) addUpdates(r *fold.Result, layout schema.Layout, posts map[ui
 	for i := range r.Updates {
 		u := &r.Updates[i]
 		key := out.slice(schema.AppendPostKey(out.bytes, u.PostID))
-		for deltas := range slices.Chunk(u.Deltas, schema.MaxDeltas) {
-			update := schema.Update{Counts: u.Counts, Deltas: deltas, Buckets: layout.Buckets(u.PostID)}
+		all := schema.Update{Counts: u.Counts, Deltas: u.Deltas, Buckets: layout.Buckets(u.PostID)}
+		for update := range all.Split() {
 			rec := out.addUpdate(key, update)
 			if span, ok := posts[u.PostID]; ok {
 				tracing.GiveTo(rec, span.SpanContext())

@@ -67,7 +67,7 @@ func (w *foldWorker) ifStillOwned(ctx context.Context, err error) error {
 func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	cl := w.Client()
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
-		schema.TopicCounts)
+		schema.TopicCounts, schema.TopicDLT)
 	if err != nil {
 		return err
 	}

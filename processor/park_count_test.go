@@ -1,14 +1,18 @@
 package processor_test
 
 import (
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/ops/rebuild"
 	"kudos/processor"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 // othersGoOn checks that all partitions but one count the likes of a new user.
@@ -76,6 +80,58 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE "+
 				"partition_id = 3", topicID, partitions, position)
 			s.waitExact(p)
+		})
+	}
+}
+
+var rebuilding sync.Mutex // one at a time on the server that the tests share
+
+func (s *system) rebuild(depth rebuild.Depth) {
+	s.t.Helper()
+	rebuilding.Lock()
+	defer rebuilding.Unlock()
+	o := rebuild.DefaultOptions()
+	o.Depth = depth
+	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, agreeable{}, s.log)
+	require.NoError(s.t, err)
+}
+
+// Tables that a migration creates, or that somebody has dropped, are not an unavailable server.
+func TestCountsParkAtMissingTables(t *testing.T) {
+	t.Parallel()
+	const recreate = "drop that table and kudos_schema_version, and delete the rows of trending_position, " +
+		"then: kudos migrate, and kudos rebuild"
+	for name, c := range map[string]struct{ damage, says, action string }{
+		"never migrated": {"DROP TABLE kudos_schema_version, like_count, like_hourly, applied_offset, kudos_shard",
+			"schema version is 0, 7 is needed", "(action: kudos migrate)"},
+		"older than this version": {"DROP TABLE kudos_shard; DELETE FROM kudos_schema_version WHERE version_id = 7",
+			"schema version is 6, 7 is needed", "(action: kudos migrate)"},
+		"dropped": {"DROP TABLE like_hourly", "a table is not as kudos created it", recreate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := busySystem(t)
+			for damage := range strings.SplitSeq(c.damage, "; ") {
+				s.db.MustExec(damage)
+			}
+			s.produce(likes(100, 1)...)
+			if name != "dropped" { // it runs meanwhile
+				p.stop()
+				p = s.run()
+			}
+			p.waitParked("like-updates/2 parked", c.says, c.action)
+			s.waitFor("the cause", func() (bool, any) {
+				causes := p.causes()
+				return causes[stream.CauseMySQL] && len(causes) == 1, causes
+			})
+			p.stop()
+			if name == "dropped" {
+				s.db.MustExec("DROP TABLE kudos_schema_version")
+				s.db.MustExec("DELETE FROM trending_position")
+			}
+			s.migrate()
+			s.rebuild(rebuild.MySQL)
+			s.waitExact(s.run())
 		})
 	}
 }

@@ -2,13 +2,17 @@ package processor_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/ops/rebuild"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 // startOver is the action when the state is lost: everything derived from likes is recreated.
@@ -220,6 +224,50 @@ func TestFoldContinuesInGrownTopics(t *testing.T) {
 			s.grow(6)
 			p.waitReady()
 			s.checkExact(1)
+		})
+	}
+}
+
+// A value that this version cannot decode is not an unavailable server.
+func TestFoldParksAtUndecodableState(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first        byte
+		cause        stream.Cause
+		says, action string
+	}{
+		"of a later version": {9, stream.CauseRecord, "reaction has version 9, but this program knows only versions up",
+			"(action: run the version of kudos that wrote it, or a later one)"},
+		"damaged": {2, stream.CauseState, "reaction of version 2 has 3 bytes and is malformed",
+			"stop the processors, then: kudos rebuild --from-events)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := busySystem(t)
+			p.stop()
+			pair := s.latest(schema.TopicState, 2)[string(schema.AppendPairKey(nil, postIn(2), 1))]
+			write := func(value []byte) {
+				s.Write(&kgo.Record{Topic: schema.TopicState, Partition: 2,
+					Key: schema.AppendPairKey(nil, postIn(2), 1), Value: value})
+			}
+			write([]byte{c.first, 1, 1})
+			s.produce(likes(1, 1)...)
+			p = s.run()
+			p.waitParked("likes/2 parked: ", c.says, c.action)
+			s.waitFor("the cause", func() (bool, any) {
+				causes := p.causes()
+				return maps.Equal(causes, map[stream.Cause]bool{c.cause: true}), causes
+			})
+			s.othersGoOn(2, 100)
+			p.stop()
+			if c.cause == stream.CauseRecord {
+				write(pair) // as a later version understands it
+			} else {
+				s.rebuild(rebuild.Events)
+			}
+			p = s.run()
+			s.waitLikes(11, 0, 1, 2, 3)
+			p.waitReady()
 		})
 	}
 }

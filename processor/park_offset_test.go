@@ -20,14 +20,6 @@ func (agreeable) Say(string) error           { return nil }
 func (agreeable) Show(*audit.Report) error   { return nil }
 func (agreeable) Agree(string) (bool, error) { return true, nil }
 
-func (s *system) rebuildOffsets() {
-	s.t.Helper()
-	o := rebuild.DefaultOptions()
-	o.Depth = rebuild.Offsets
-	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, agreeable{}, s.log)
-	require.NoError(s.t, err)
-}
-
 // commit resets the group's offset, as an operator might.
 func (s *system) commit(partition int32, at int64) {
 	s.t.Helper()
@@ -54,7 +46,7 @@ func TestRebuildOffsetsWhenLikesHasLostItsStart(t *testing.T) {
 				"then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
-		s.rebuildOffsets()
+		s.rebuild(rebuild.Offsets)
 		p = s.run()
 		s.waitExact(p)
 	}
@@ -78,7 +70,7 @@ func TestRebuildOffsetsAfterARepartition(t *testing.T) {
 	p.waitParked("likes/0 parked", "but the group has committed 1", "likes/5 parked", "but the group has committed 0",
 		"action: stop the processors, then: kudos rebuild --offsets")
 	p.stop()
-	s.rebuildOffsets()
+	s.rebuild(rebuild.Offsets)
 	s.run().waitReady()
 	s.checkExact(1)
 }

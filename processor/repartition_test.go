@@ -200,7 +200,12 @@ func TestRepartition(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("there is nothing to do: there are already %d partitions", count))
 			_, err = s.repartition(t.Context(), s.options(count-1))
 			require.ErrorContains(t, err, "Kafka cannot remove any: set topics.partitions to")
-			s.grow(2*count + 1) // and once more
+			// And once more, with a post that moves to several partitions.
+			s.layout, _ = schema.NewLayout(2*count+1, "1:16")
+			again := s.options(2*count + 1)
+			again.Layout = s.layout
+			_, err = s.repartition(t.Context(), again)
+			require.NoError(t, err)
 			s.checkExact(2)
 			report, err := s.tryTopics(s.layout)
 			require.NoError(t, err)

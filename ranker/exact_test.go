@@ -1,7 +1,6 @@
 package ranker_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -289,17 +288,7 @@ func TestStateOfAnotherTopicParks(t *testing.T) {
 			devtest.WaitReadiness(t, a.run.Ready, name, "kudos ranker reset")
 			a.run.stop()
 
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			require.NoError(t, ranker.Reset(ctx, a.Options, a.log))
-			deleted := []string{schema.TopicTrendingLocal, schema.TopicTrendingLocalTable, schema.TopicTrendingTable}
-			for _, topic := range deleted {
-				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, topic)
-				require.NoError(t, err)
-			}
-			for p := range int32(partitions) { // the next rankings are the first of their keys
-				a.passed[p] = len(a.read(schema.TopicTrending, p))
-			}
+			a.reset(partitions)
 			a.feed(tapes, at, 10)
 			a.start()
 			a.waitSettled()

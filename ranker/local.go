@@ -88,6 +88,10 @@ func (w *local) load() error {
 	if err != nil {
 		return err
 	}
+	if clock.regions != 0 && clock.regions != w.config.RegionsHash() {
+		return stream.Park(stream.CauseState, "restore ranker.regions; or "+actionReset,
+			"ranker.regions has changed since the likes of %s/%d were counted by region", w.input, w.partition)
+	}
 	if err := w.totals.loadLikes(); err != nil {
 		return err
 	}
@@ -232,7 +236,8 @@ func (w *local) finish(ctx context.Context, next kafka.Position) error {
 		w.set(appendRowKey(nil, rowWindow, key), value)
 	}
 	w.totals.keep()
-	clock := clockRow{w.windows.Clock, w.windows.Idle, w.gap, w.config.Settings(), w.windows.Kept()}
+	clock := clockRow{w.windows.Clock, w.windows.Idle, w.gap, w.config.Settings(), w.windows.Kept(),
+		w.config.RegionsHash()}
 	w.set([]byte(rowClock), encode(clock.fields))
 	if err := w.commit(ctx, next); err != nil {
 		return fmt.Errorf("%s/%d up to offset %d: %w", w.input, w.partition, next.Offset, err)

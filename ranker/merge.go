@@ -12,6 +12,7 @@ import (
 
 	"kudos/ranker/window"
 	"kudos/schema"
+	"kudos/stream"
 	"kudos/stream/kafka"
 )
 
@@ -48,10 +49,27 @@ func (w *trending) findSources(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for len(w.sources) < int(topics.ByName[schema.TopicUpdates].Partitions) {
+	n := int(topics.ByName[schema.TopicUpdates].Partitions)
+	for len(w.sources) < n {
 		w.sources = append(w.sources, newSource(origin{}))
 	}
+	if len(w.sources) > n {
+		return parkFewer(len(w.sources)-1, n)
+	}
 	return nil
+}
+
+// source returns that of a partition. It parks if like-updates was recreated with fewer partitions.
+func (w *trending) source(p uint32) (*source, error) {
+	if int(p) >= len(w.sources) {
+		return nil, parkFewer(int(p), len(w.sources))
+	}
+	return &w.sources[p], nil
+}
+
+func parkFewer(p, n int) error {
+	return stream.Park(stream.CauseTopics, actionReset, "there are lists of partition %d, but %s has only %d "+
+		"partitions", p, schema.TopicUpdates, n)
 }
 
 // takeList stores a list. It becomes valid with the next seal.
@@ -147,8 +165,11 @@ func (w *trending) loadSource(key, value []byte) error {
 
 func (w *trending) loadMark(key, value []byte) error {
 	s, err := w.sourceOf(key)
-	if err != nil || len(key) != 4+8 {
-		return fmt.Errorf("row key %x is not that of a mark: %w", key, err)
+	if err == nil && len(key) != 4+8 {
+		err = fmt.Errorf("row key %x is not that of a mark", key)
+	}
+	if err != nil {
+		return err
 	}
 	m := window.Mark{Watermark: parseOrdered(key[4:])}
 	err = decode(value, func(c *codec) { c.mark(&m) })
@@ -157,10 +178,10 @@ func (w *trending) loadMark(key, value []byte) error {
 }
 
 func (w *trending) sourceOf(key []byte) (*source, error) {
-	if len(key) < 4 || int(binary.BigEndian.Uint32(key)) >= len(w.sources) {
+	if len(key) < 4 {
 		return nil, fmt.Errorf("row key %x does not name a partition", key)
 	}
-	return &w.sources[binary.BigEndian.Uint32(key)], nil
+	return w.source(binary.BigEndian.Uint32(key))
 }
 
 // dirty returns the sorted keys of a window's rankings that may have changed since the window end last. An empty

@@ -72,6 +72,28 @@ func TestOnlyTheNewestRankingOfABacklogIsWritten(t *testing.T) {
 	require.Equal(t, 1., testrun.Metric(t, w.reg, "kudos_ranker_mysql_rankings_total"))
 }
 
+// The action writes all rankings again, also those that do not change any more.
+func TestRankingsParkAtAMissingTable(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	w := s.run()
+	s.produce(ranking("US", "1h", 3, 1, 2), ranking("global", "day", 4, 5))
+	want := map[string][]uint64{"US/1h": {3, 1, 2}, "global/day": {4, 5}}
+	s.waitWritten(want)
+	s.db.MustExec("DROP TABLE trending")
+	s.produce(ranking("US", "10m", 7))
+	devtest.WaitReadiness(t, w.Ready, "a table is not as kudos created it", "(action: restore all kudos tables from "+
+		"one backup, or stop the processors and rankers, drop that table and kudos_schema_version, and delete the "+
+		"rows of trending_position, then: kudos migrate, and kudos rebuild)")
+	w.stop()
+	s.db.MustExec("DROP TABLE kudos_schema_version")
+	s.db.MustExec("DELETE FROM trending_position")
+	devtest.Migrate(t, s.mysql)
+	s.run()
+	want["US/10m"] = []uint64{7}
+	s.waitWritten(want)
+}
+
 func TestRankingsWaitForMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

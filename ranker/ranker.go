@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/ranker/window"
@@ -46,7 +47,9 @@ func New(
 		ParkInterval: opts.ParkInterval, SessionTimeout: opts.SessionTimeout, ShutdownTimeout: opts.ShutdownTimeout,
 	}
 	add := func(o stream.ProcessorOptions, group, input string, worker func(stream.Assignment) stream.Worker) {
-		o.Group, o.Input = group, input
+		if o.Group, o.Input = group, input; o.Table {
+			o.Check = checkPartitions(input, group+"-table")
+		}
 		p := stream.NewProcessor(o, worker, log)
 		reg.MustRegister(stream.NewCollector(p))
 		r.groups = append(r.groups, p)
@@ -71,6 +74,24 @@ func New(
 	}
 	reg.MustRegister(store.NewCollector("ranker", r.stores))
 	return r, nil
+}
+
+// checkPartitions compares input and state table: goka would fail the group without an action.
+func checkPartitions(input, state string) func(context.Context, *kgo.Client) error {
+	return func(ctx context.Context, cl *kgo.Client) error {
+		topics, err := kafka.LookUpTopics(ctx, cl, input, state)
+		if err != nil {
+			return err
+		}
+		n, of, action := topics.ByName[state].Partitions, topics.ByName[input].Partitions, actionReset
+		if !schema.KeepsPartitions(state) {
+			action = "if `kudos topics repartition` was stopped, run it again; otherwise " + actionReset
+		}
+		if n != of {
+			return stream.Park(stream.CauseTopics, action, "topic %s has %d partitions, %s has %d", state, n, input, of)
+		}
+		return nil
+	}
 }
 
 // Run runs until ctx ends, then finishes batches in flight. Only a database of another shard ends it early.

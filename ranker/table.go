@@ -2,6 +2,7 @@ package ranker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -38,7 +39,8 @@ type table struct {
 
 const (
 	// actionReset is for state that does not match its input. It can all be rebuilt from like-updates.
-	actionReset = "stop the rankers, then: kudos ranker reset (rankings are rebuilt from " + schema.TopicUpdates + ")"
+	actionReset = "stop the rankers, then: kudos ranker reset, and kudos topics apply (rankings are rebuilt from " +
+		schema.TopicUpdates + ")"
 	// actionUpgrade is for records in a version that this program does not know.
 	actionUpgrade = "run the version of kudos that wrote it, or a later one"
 )
@@ -96,7 +98,7 @@ func (t *table) open(ctx context.Context, load func() error, poll func(context.C
 // readProgress reads the progress record, or begins at the input's start. It parks if topics or offsets do not match.
 func (t *table) readProgress(ctx context.Context) error {
 	cl := t.txn.Client()
-	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output)
+	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output, schema.TopicExclusions)
 	if err != nil {
 		return err
 	}
@@ -162,8 +164,8 @@ func (t *table) parkAt(rec *kgo.Record, action string, err error) error {
 
 // readable parks the partition if err is not nil: a state table row cannot be decoded. Don't use it for store errors.
 func (t *table) readable(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*stream.ParkError)) {
+		return err
 	}
 	return stream.Park(stream.CauseRecord, actionUpgrade, "%s/%d: %w", t.state, t.partition, err)
 }

@@ -38,7 +38,7 @@ func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 // newTable is a table of one partition, whose owner is a member of the group until leave.
 func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client, leave func()) {
 	t.Helper()
-	broker, cluster, cl := newBroker(t, 1, "input", "output", "group-table")
+	broker, cluster, cl := newBroker(t, 1, "input", "output", "group-table", schema.TopicExclusions)
 	id, generation, leave := broker.Join("group", "input")
 	stores := store.NewSet(t.TempDir(), 1<<20, discardLog())
 	t.Cleanup(stores.Close)

@@ -57,12 +57,12 @@ func (w *trending) load() error {
 			if err != nil {
 				return err
 			}
-			if int(row.partition) >= len(w.sources) {
-				return fmt.Errorf("list %s is from partition %d, but there are %d",
-					rankingKey(row.key), row.partition, len(w.sources))
+			s, err := w.source(uint32(row.partition))
+			if err != nil {
+				return err
 			}
 			w.listed(row.key, row.end).dirty = true
-			w.sources[row.partition].pending[row.key] = true
+			s.pending[row.key] = true
 			return nil
 		}},
 		rows{rowSource, w.loadSource},
@@ -138,35 +138,37 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 }
 
 func (w *trending) take(ctx context.Context, records []*kgo.Record) error {
-	sealed, migrated := map[int32]bool{}, false
+	sealed, changed := map[int32]bool{}, false
 	for _, rec := range records {
 		key, p, seal, err := parseLocalKey(rec.Key)
-		if err == nil && int(p) >= len(w.sources) {
-			if err := w.findSources(ctx); err != nil {
-				return err
-			}
-			if int(p) >= len(w.sources) {
-				err = fmt.Errorf("partition %d does not exist, there are %d", p, len(w.sources))
-			}
-		}
 		if err != nil {
 			return w.parkAt(rec, actionUpgrade, err)
 		}
+		if int(p) >= len(w.sources) {
+			if err := w.findSources(ctx); err != nil {
+				return err
+			}
+		}
+		s, err := w.source(uint32(p))
+		if err != nil {
+			return err
+		}
+		before := *s
 		if !seal {
 			err = w.takeList(key, p, rec)
 		} else {
-			before := w.sources[p].layout
 			err = w.takeSeal(p, rec)
-			sealed[p], migrated = true, migrated || w.sources[p].layout != before
+			sealed[p] = true
 		}
 		if err != nil {
 			return err
 		}
+		changed = changed || s.layout != before.layout || s.origin != before.origin
 	}
 	for p := range sealed {
 		w.keepSource(p)
 	}
-	if migrated { // rankings must also wait for new partitions that have not reported yet
+	if changed { // rankings must also wait for new partitions that have not reported yet
 		return w.findSources(ctx)
 	}
 	return nil

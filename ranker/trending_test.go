@@ -241,7 +241,7 @@ func TestDiskFailureWhileReadingIsTheCause(t *testing.T) {
 
 // TestUnreadableRowsPark: some are only read when a transaction needs them.
 func TestUnreadableRowsPark(t *testing.T) {
-	list, ofOther := versionKey{key: globalList}, versionKey{key: globalList, partition: 1}
+	list := versionKey{key: globalList}
 	for name, c := range map[string]struct {
 		key  string
 		find func(tab table) error
@@ -267,9 +267,6 @@ func TestUnreadableRowsPark(t *testing.T) {
 			_, err := w.listOf(globalList, 0, 1)
 			return err
 		}, "list global/10m of partition 0: version 3 is unknown"},
-		"a list of a partition that does not exist": {string(ofOther.row()), func(tab table) error {
-			return newTrending(tab, 1).load()
-		}, "list global/10m is from partition 1, but there are 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.find(tableOf(t, false, map[string][]byte{c.key: {wireVersion + 1}}))
@@ -277,5 +274,15 @@ func TestUnreadableRowsPark(t *testing.T) {
 			require.Equal(t, stream.CauseRecord, stream.FailureOf(err).Cause)
 			require.Equal(t, actionUpgrade, stream.FailureOf(err).Action)
 		})
+	}
+}
+
+// TestRowsOfAMissingPartitionPark: no version could merge them, because like-updates has been recreated.
+func TestRowsOfAMissingPartitionPark(t *testing.T) {
+	list := versionKey{key: globalList, partition: 1}
+	for _, key := range []string{string(list.row()), string(partitionKey(rowSource, 1)), string(markKey(1, 5))} {
+		err := newTrending(tableOf(t, false, map[string][]byte{key: {wireVersion}}), 1).load()
+		require.Equal(t, stream.Failure{Cause: stream.CauseTopics, Action: actionReset,
+			Reason: "there are lists of partition 1, but like-updates has only 1 partitions"}, stream.FailureOf(err))
 	}
 }

@@ -259,6 +259,7 @@ type clockRow struct {
 	clock, idle, gap schema.Minute
 	settings         uint64 // window.Config.Settings
 	kept             []window.Kept
+	regions          uint64 // window.Config.RegionsHash; 0: written by a version without it
 }
 
 func (r *clockRow) fields(c *codec) {
@@ -268,6 +269,9 @@ func (r *clockRow) fields(c *codec) {
 		signed(c, &k.Bucket)
 		signed(c, &k.Since)
 	})
+	if !c.reading || len(c.b) > 0 {
+		unsigned(c, &r.regions)
+	}
 }
 
 // leadersRow has the ids of the leaders of a region, and the floor if any. Their likes are in the rowTotal rows.

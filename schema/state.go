@@ -182,8 +182,7 @@ func DecodeProgress(b []byte, p *Progress) error {
 			empty = got.Regions == ""
 		}
 		if err != nil || errRegions != nil || r.bad || empty || flags > known {
-			return fmt.Errorf("state table: progress record of version %d has %d bytes and is malformed",
-				version, len(b))
+			return damaged("progress record of version %d has %d bytes and is malformed", version, len(b))
 		}
 		rest = r.b
 	}

@@ -71,9 +71,9 @@ func DecodePair(b []byte, p *Pair) error {
 	}
 	switch {
 	case !r.done() || flags&pairUnknown != 0:
-		return fmt.Errorf("state table: reaction of version %d has %d bytes and is malformed", pairVersion, len(b))
+		return damaged("reaction of version %d has %d bytes and is malformed", pairVersion, len(b))
 	case got.Reaction > Disliked:
-		return fmt.Errorf("state table: unknown reaction %d", got.Reaction)
+		return damaged("unknown reaction %d", got.Reaction)
 	}
 	*p = got
 	return nil
@@ -84,7 +84,7 @@ func decodePair1(b []byte, p *Pair) error {
 		return err
 	}
 	if b[1] > byte(Disliked) {
-		return fmt.Errorf("state table: unknown reaction %d", b[1])
+		return damaged("unknown reaction %d", b[1])
 	}
 	p.Reaction = Reaction(b[1])
 	p.TimeMs = int64(binary.BigEndian.Uint64(b[2:]))
@@ -118,8 +118,7 @@ func DecodeCounts(b []byte) (Counts, error) {
 	r := valueReader{b: b[1:]}
 	c := Counts{Likes: r.varint(), Dislikes: r.varint()}
 	if !r.done() {
-		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes and are malformed",
-			countsVersion, len(b))
+		return Counts{}, damaged("counts of version %d have %d bytes and are malformed", countsVersion, len(b))
 	}
 	return c, nil
 }
@@ -127,20 +126,39 @@ func DecodeCounts(b []byte) (Counts, error) {
 func checkVersion(what string, b []byte, version byte) error {
 	switch {
 	case len(b) == 0:
-		return fmt.Errorf("state table: %s is empty", what)
+		return damaged("%s is empty", what)
 	case b[0] != version:
-		return fmt.Errorf("state table: %s has version %d, but this program knows only versions up to %d; run the "+
-			"version that wrote it, or a later one", what, b[0], version)
+		reason := fmt.Sprintf("state table: %s has version %d, but this program knows only versions up to %d; %s", what,
+			b[0], version, upgrade)
+		return &ValueError{reason, "record", upgrade}
 	}
 	return nil
 }
+
+// ValueError means that a value of the state table cannot be decoded.
+type ValueError struct{ reason, cause, action string }
+
+const (
+	upgrade = "run the version of kudos that wrote it, or a later one"
+	restore = "find out who else writes to the state table, and restore it; or, if likes still has all events: stop " +
+		"the processors, then: kudos rebuild --from-events"
+)
+
+func damaged(format string, args ...any) error {
+	return &ValueError{"state table: " + fmt.Sprintf(format, args...), "state", restore}
+}
+
+func (e *ValueError) Error() string { return e.reason }
+
+// Classify returns why a partition with such a value is parked, and what an operator does.
+func (e *ValueError) Classify() (cause, action string) { return e.cause, e.action }
 
 func checkState(what string, b []byte, version byte, size int) error {
 	if err := checkVersion(what, b, version); err != nil {
 		return err
 	}
 	if len(b) != size {
-		return fmt.Errorf("state table: %s of version %d has %d bytes, not %d", what, version, len(b), size)
+		return damaged("%s of version %d has %d bytes, not %d", what, version, len(b), size)
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -39,6 +41,28 @@ func ProgressUpdate(layouts uint32, migrating bool) Update {
 func (u *Update) Layouts() uint32 { return uint32(max(0, u.Buckets-1)) }
 
 const MaxDeltas = 1000 // bounds the deltas of a record; a post with more deltas gets several records
+
+// Split yields the records of an update, each with the counts after itself. (Earlier builds wrote those after the last
+// record into all of them.)
+func (u Update) Split() iter.Seq[Update] {
+	return func(yield func(Update) bool) {
+		rest, counts := Sum(u.Deltas), u.Counts
+		for u.Deltas = range slices.Chunk(u.Deltas, MaxDeltas) {
+			rest = rest.Minus(Sum(u.Deltas))
+			if u.Counts = counts.Minus(rest); !yield(u) {
+				return
+			}
+		}
+	}
+}
+
+// Sum returns the net change of the counts.
+func Sum(deltas []Delta) (c Counts) {
+	for i := range deltas {
+		c.Likes, c.Dislikes = c.Likes+deltas[i].Likes, c.Dislikes+deltas[i].Dislikes
+	}
+	return c
+}
 
 // MinuteOf returns the Unix minute of an event time in Unix milliseconds.
 func MinuteOf(timeMs int64) int64 { return timeMs / 60_000 }

@@ -86,9 +86,15 @@ func (s *Store) transact(ctx context.Context, steps func(context.Context, *sqlx.
 		wait = min(max(2*wait, s.options.RetryBackoff), s.options.RetryBackoffMax)
 		return wait/2 + rand.N(wait), false
 	})
-	return retry.Do(ctx, retry.WithMaxRetries(uint64(s.options.Retries), backoff), func(ctx context.Context) error {
+	err := retry.Do(ctx, retry.WithMaxRetries(uint64(s.options.Retries), backoff), func(ctx context.Context) error {
 		return s.transactOnce(ctx, steps)
 	})
+	if hasNumber(err, errNoSuchTable) || hasNumber(err, errNoColumn) {
+		if why := checkSchema(ctx, s.db); errors.As(why, new(*SchemaError)) { // whether a migration creates it
+			return why
+		}
+	}
+	return err
 }
 
 // transactOnce returns retry.RetryableError for failures that transact should retry.

@@ -69,12 +69,22 @@ type SchemaError struct {
 }
 
 func (e *SchemaError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("a table is not as kudos created it: %v; "+
-			"restore it from a backup, or run `kudos migrate` on a separate database", e.Err)
+	switch {
+	case e.Err != nil && e.Have > e.Need:
+		return fmt.Sprintf("schema version is %d, but this program knows only versions up to %d, and a table differs: "+
+			"%v; %s", e.Have, e.Need, e.Err, upgrade)
+	case e.Err != nil:
+		return fmt.Sprintf("a table is not as kudos created it: %v; if another application owns it, use a separate "+
+			"database; otherwise %s", e.Err, recreate)
 	}
 	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
 }
+
+const upgrade = "run the version of kudos that migrated it, or a later one"
+
+// recreate is the action for a damaged or missing table. Its rows are derived from Kafka.
+const recreate = "restore all kudos tables from one backup, or stop the processors and rankers, drop that table and " +
+	versionTable + ", and delete the rows of trending_position, then: kudos migrate, and kudos rebuild"
 
 func (e *SchemaError) Unwrap() error { return e.Err }
 
@@ -102,6 +112,8 @@ const (
 	errLockWaitTimeout = 1205
 	errDeadlock        = 1213
 	errDuplicateKey    = 1062
+	errNoDatabase      = 1049
+	errNoColumn        = 1054
 	errNoSuchTable     = 1146
 
 	errInsecureTransport = 3159
@@ -139,9 +151,9 @@ func advice(err error) string {
 			return "check user, password and grants: docs/security.md lists what each role and command needs"
 		case errInsecureTransport:
 			return "the server accepts only encrypted connections: set mysql.tls"
-		case 1049:
+		case errNoDatabase:
 			return "create the database, then run `kudos migrate`"
-		case errNoSuchTable, 1054:
+		case errNoSuchTable, errNoColumn:
 			return "run `kudos migrate`"
 		case 1129:
 			return "the server blocks this host after failed connections: run FLUSH HOSTS there"
@@ -162,14 +174,48 @@ func advice(err error) string {
 	return ""
 }
 
+// failure is an error of an operation.
+type failure struct {
+	error
+	what string // the operation
+}
+
 // describe wraps err with the failed operation and the advice; nil stays nil.
 func describe(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	what := fmt.Sprintf(format, args...)
-	if advice := advice(err); advice != "" {
-		return fmt.Errorf("%s: %w (%s)", what, err, advice)
+	return &failure{err, fmt.Sprintf(format, args...)}
+}
+
+func (f *failure) Error() string {
+	if advice := advice(f.error); advice != "" {
+		return fmt.Sprintf("%s: %v (%s)", f.what, f.error, advice)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return f.what + ": " + f.error.Error()
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// Classify returns why partitions that need the database are parked, and what an operator does.
+func (f *failure) Classify() (cause, action string) {
+	var schema *SchemaError
+	var answer *mysql.MySQLError
+	cause, action = "unavailable", advice(f.error)
+	switch {
+	case errors.As(f.error, &schema) && schema.Err != nil && schema.Have > schema.Need:
+		return "mysql", upgrade
+	case schema != nil && schema.Err != nil:
+		return "mysql", recreate
+	case schema != nil, errors.Is(f.error, ErrShardMissing):
+		return "mysql", "kudos migrate"
+	case errors.Is(f.error, driver.ErrBadConn):
+		action = "" // the advice is a cause
+	case !errors.As(f.error, &answer):
+	case slices.Contains([]uint16{1044, 1045, 1142, 1143, 1227, 1698}, answer.Number):
+		cause = "permission"
+	case slices.Contains([]uint16{errNoDatabase, errNoColumn, errNoSuchTable}, answer.Number):
+		cause = "mysql"
+	}
+	return cause, action
 }

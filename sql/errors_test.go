@@ -31,6 +31,31 @@ func TestIsTransient(t *testing.T) {
 	}
 }
 
+// What no retry fixes has its own cause and action.
+func TestErrorsAreClassified(t *testing.T) {
+	answer := func(number uint16) error { return &mysql.MySQLError{Number: number} }
+	for _, c := range []struct {
+		err           error
+		cause, action string
+	}{
+		{&SchemaError{Have: 3, Need: 7}, "mysql", "kudos migrate"},
+		{&SchemaError{Have: 7, Need: 7, Err: answer(errNoSuchTable)}, "mysql", recreate},
+		{&SchemaError{Have: 9, Need: 7, Err: answer(errNoColumn)}, "mysql", "run the version of kudos that migrated " +
+			"it, or a later one"},
+		{ErrShardMissing, "mysql", "kudos migrate"},
+		{answer(errNoSuchTable), "mysql", "run `kudos migrate`"},
+		{answer(errNoDatabase), "mysql", "create the database, then run `kudos migrate`"},
+		{answer(1142), "permission", "check user, password and grants: docs/security.md lists what each role and " +
+			"command needs"},
+		{answer(1040), "unavailable", "lower max_open_conns, or raise the server's max_connections"},
+		{driver.ErrBadConn, "unavailable", ""},
+	} {
+		cause, action := describe(c.err, "read").(*failure).Classify()
+		require.Equal(t, c.cause, cause, "%v", c.err)
+		require.Equal(t, c.action, action, "%v", c.err)
+	}
+}
+
 func TestServerUnavailable(t *testing.T) {
 	s := noServer(t).store(t)
 	require.NotErrorAs(t, s.CheckSchema(t.Context()), new(*SchemaError),

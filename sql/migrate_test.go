@@ -120,6 +120,9 @@ func TestSchemaNewerThanThisProgram(t *testing.T) {
 		var progress bytes.Buffer
 		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
 		require.Contains(t, progress.String(), "newer than this program")
+		db.raw(t).MustExec("ALTER TABLE like_hourly DROP COLUMN dislikes")
+		require.ErrorContains(t, db.store(t).CheckSchema(t.Context()), "schema version is 99, but this program knows "+
+			"only versions up to 7, and a table differs")
 	})
 }
 

@@ -56,14 +56,21 @@ func (e *ParkError) Unwrap() error { return e.Err }
 // grantAccess is what to do when Kafka denies access, which kudos retries by itself.
 const grantAccess = "check this user's password and ACLs: docs/security.md lists the ACLs of each role"
 
+// classified is an error of a package that knows nothing of partitions (schema, sql): its Cause, and an action.
+type classified interface{ Classify() (cause, action string) }
+
 // FailureOf returns the cause of err, its text and what to do about it.
 func FailureOf(err error) Failure {
 	failure := Failure{Cause: CauseUnavailable, Reason: err.Error()}
 	var park *ParkError
 	var setup *kafka.SetupError
+	var known classified
 	switch {
 	case errors.As(err, &park):
 		failure.Cause, failure.Action = park.Cause, park.Action
+	case errors.As(err, &known):
+		cause, action := known.Classify()
+		failure.Cause, failure.Action = Cause(cause), action
 	case errors.As(err, &setup):
 		failure.Cause, failure.Action = CauseTopics, setup.Action
 	case slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
@@ -100,7 +107,7 @@ func dataLost(err error) *ParkError {
 }
 
 func parks(err error) bool {
-	return errors.As(err, new(*ParkError)) || errors.As(err, new(*kafka.SetupError))
+	return FailureOf(err).Cause != CauseUnavailable || errors.As(err, new(*ParkError))
 }
 
 // checkTruncation asks the leader where the position's epoch ends. If that is before the position, an unclean election

@@ -35,7 +35,15 @@ func TestErrorsAreClassified(t *testing.T) {
 	require.Equal(t, Failure{CauseTopics, setup.Error(), "do that"}, FailureOf(setup))
 	require.True(t, parks(setup), "it is retried after the park interval")
 	require.False(t, parks(kerr.UnknownTopicOrPartition))
+	older := fmt.Errorf("opening: %w", versionError{})
+	require.Equal(t, Failure{CauseRecord, older.Error(), "upgrade"}, FailureOf(older))
+	require.True(t, parks(older))
 }
+
+type versionError struct{}
+
+func (versionError) Error() string                    { return "unknown version" }
+func (versionError) Classify() (cause, action string) { return "record", "upgrade" }
 
 func canceledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())

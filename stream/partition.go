@@ -98,6 +98,8 @@ type Partition struct {
 	// again in it.
 	workedIn int32
 	first    sync.Once // closes opened after the first Open, successful or not
+	// unanswered is when the log's end could not be read; only the watchdog uses it.
+	unanswered time.Time
 
 	mu struct {
 		sync.Mutex

@@ -36,8 +36,10 @@ func (s *session) watch() {
 
 func (s *session) look(p *Partition) {
 	status := p.Status()
-	// Only the time since it is running counts: before, it may have been parked for hours.
-	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
+	// Only the time since it is running counts: before, it may have been parked for hours. And only the time since the
+	// leader answers: another process would not get further either.
+	stalled := min(status.Stands, time.Since(status.Since), time.Since(p.unanswered))
+	if status.State == StateRunning && stalled > s.opts.stallTimeout {
 		s.opts.stalled(fmt.Sprintf("%s has stayed at offset %d for %s, with a lag of %d records, for no known reason",
 			status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
 	}
@@ -56,8 +58,10 @@ func (s *session) askForEnds() {
 		before[n] = p.queue.end()
 	}
 	listed, _ := kadm.NewClient(s.cl).ListCommittedOffsets(ctx, s.topic) // after an error those of the others
-	for n, end := range listed[s.topic] {
-		if p := s.partitions()[n]; p != nil && end.Err == nil {
+	for n, p := range s.partitions() {
+		if end, ok := listed[s.topic][n]; !ok || end.Err != nil {
+			p.unanswered = time.Now()
+		} else {
 			p.queue.endsAt(end.Offset, before[n])
 		}
 	}

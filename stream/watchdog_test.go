@@ -5,14 +5,17 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/integration/refusal"
 )
 
 // A batch that does not end is reported, and an idle partition is not.
@@ -54,6 +57,45 @@ func TestStallStartsWhenThePartitionRuns(t *testing.T) {
 	c.mu.since = longAgo
 	s.look(c)
 	require.Equal(t, 1, stalls)
+}
+
+// Another process would get no answer from the leader either, so that ending this one would not help.
+func TestPartitionWithoutLeaderHasNotStalled(t *testing.T) {
+	t.Parallel()
+	c, _ := newInput(t, 2, 10)
+	var leaderless atomic.Bool
+	c.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if !leaderless.Load() {
+			return nil, nil, false
+		}
+		return refusal.EndsUnknown(req, 0, kerr.LeaderNotAvailable), nil, true
+	})
+	var stalls []int32
+	s, err := newSession(t.Context(), c.Client(), &ProcessorOptions{Input: input, stallTimeout: time.Minute})
+	require.NoError(t, err)
+	for n := range int32(2) {
+		p, _, _, _ := opened(t, 0)
+		p.mu.movedAt, p.mu.since = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
+		s.set(n, p)
+	}
+	watch := func() []int32 {
+		s.askForEnds()
+		stalls = nil
+		for n, p := range s.partitions() {
+			s.opts.stalled = func(string) { stalls = append(stalls, n) }
+			s.look(p)
+		}
+		slices.Sort(stalls)
+		return stalls
+	}
+	require.Equal(t, []int32{0, 1}, watch(), "both are 10 records behind")
+	leaderless.Store(true)
+	require.Equal(t, []int32{1}, watch())
+	leaderless.Store(false)
+	require.Equal(t, []int32{1}, watch(), "partition 0 has time to continue")
+	s.partitions()[0].unanswered = time.Now().Add(-2 * time.Minute)
+	require.Equal(t, []int32{0, 1}, watch())
 }
 
 // The client fetches nothing, so the partition seems to be idle, and its ticks succeed.

@@ -74,10 +74,17 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 		d.Add("I5", "like-updates/%d offset %d has key %q", rec.Partition, rec.Offset, rec.Key)
 		return
 	}
+	at := share{rec.Partition, post}
+	after := u.posts[at]
 	for _, delta := range m.Deltas {
 		Add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
+		after = after.plus(Count{delta.Likes, delta.Dislikes})
 	}
-	put(u.posts, share{rec.Partition, post}, Count{m.LikeCount, m.DislikeCount})
+	if counts := (Count{m.LikeCount, m.DislikeCount}); counts != after {
+		d.Add("I3", "like-updates/%d offset %d has the counts %v, but %v result from its deltas", rec.Partition,
+			rec.Offset, counts, after)
+	}
+	put(u.posts, at, Count{m.LikeCount, m.DislikeCount})
 }
 
 // hold compares a position that MySQL was seen at with the log: the first record at or after it must have its seq.

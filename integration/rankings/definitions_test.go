@@ -205,7 +205,7 @@ func TestAllTime(t *testing.T) {
 	d.right(d.allTime("BR", 9, whole, post(4, 2)), post(4, 3))
 }
 
-// A post with more than 1,000 deltas has several records, which all carry the final count.
+// A post with more than 1,000 deltas has several records. In those of earlier builds, all carry the final count.
 func TestAllTimeOverSeveralRecords(t *testing.T) {
 	d := newDiary(t, 1)
 	d.likes[1] = 1

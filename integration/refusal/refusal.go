@@ -37,3 +37,21 @@ func EpochEnd(request kmsg.Request, end int64) kmsg.Response {
 	}
 	return answer
 }
+
+// EndsUnknown answers a ListOffsets request: an error for one partition, offset 10 for the others.
+func EndsUnknown(request kmsg.Request, partition int32, why *kerr.Error) kmsg.Response {
+	answer := request.ResponseKind().(*kmsg.ListOffsetsResponse)
+	for _, topic := range request.(*kmsg.ListOffsetsRequest).Topics {
+		t := kmsg.NewListOffsetsResponseTopic()
+		t.Topic = topic.Topic
+		for _, asked := range topic.Partitions {
+			p := kmsg.NewListOffsetsResponseTopicPartition()
+			if p.Partition, p.Offset = asked.Partition, 10; asked.Partition == partition {
+				p.Offset, p.ErrorCode = -1, why.Code
+			}
+			t.Partitions = append(t.Partitions, p)
+		}
+		answer.Topics = append(answer.Topics, t)
+	}
+	return answer
+}

@@ -78,6 +78,7 @@ type lastReader struct {
 	nextSeq uint64 // sequence number after it
 	post    uint64
 	source  int64
+	counts  schema.Counts
 	inside  bool // its transaction continues after it
 
 	behind bool // a record at or after the position was read
@@ -92,7 +93,7 @@ func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 	if rec.Offset >= r.p.applied.NextOffset {
 		return r.readBehind(rec, post)
 	}
-	r.nextSeq, r.post, r.source, r.inside = r.u.Seq+1, post, r.u.SourceOffset, post != 0
+	r.nextSeq, r.post, r.source, r.counts, r.inside = r.u.Seq+1, post, r.u.SourceOffset, r.u.Counts, post != 0
 	if post == 0 {
 		r.p.layout = layout{r.u.Layouts(), r.u.Moved}
 		return true, nil
@@ -101,7 +102,8 @@ func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 }
 
 // readBehind handles a record at or after the position. A batch with very many regions and minutes of a post writes
-// several records, each with the counts after all of them. If MySQL's position is among them, the rest is subtracted.
+// several records (schema.Update.Split). Earlier builds wrote the counts after the last of them into all: if MySQL's
+// position is among such records, the rest is subtracted.
 func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err error) {
 	if !r.behind {
 		r.behind = true
@@ -115,11 +117,11 @@ func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err er
 				age.Round(time.Second), schema.TopicUpdates, r.p.id, r.c.compactionLag)
 		}
 	}
-	if post == 0 || !r.inside || post != r.post || r.u.SourceOffset != r.source {
+	if post == 0 || !r.inside || post != r.post || r.u.SourceOffset != r.source || r.u.Counts != r.counts {
 		r.inside = false
 		return false, nil
 	}
-	return true, r.page.add(laterCount, appendCount(nil, post, r.c.shardOf(r.p.id)), r.p.id, sumOf(r.u.Deltas))
+	return true, r.page.add(laterCount, appendCount(nil, post, r.c.shardOf(r.p.id)), r.p.id, schema.Sum(r.u.Deltas))
 }
 
 // layout is the layout that reactions were in or migrating to.
@@ -141,13 +143,6 @@ func (c *Comparison) checkLayouts() {
 			return
 		}
 	}
-}
-
-func sumOf(deltas []schema.Delta) (c schema.Counts) {
-	for _, d := range deltas {
-		c = c.Plus(schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes})
-	}
-	return c
 }
 
 // laterDeltas stores the changes of the updates between MySQL's position and the state table's, which MySQL lacks.
@@ -205,7 +200,8 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.P
 }
 
 func (c *Comparison) addLater(page *page, partition int32, post uint64, deltas []schema.Delta) error {
-	if err := page.add(laterCount, appendCount(nil, post, c.shardOf(partition)), partition, sumOf(deltas)); err != nil {
+	err := page.add(laterCount, appendCount(nil, post, c.shardOf(partition)), partition, schema.Sum(deltas))
+	if err != nil {
 		return err
 	}
 	for _, d := range deltas {

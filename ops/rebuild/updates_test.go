@@ -164,5 +164,7 @@ func TestUpdatesOfAPostWithManyCells(t *testing.T) {
 	updates := w.updates()
 	require.Len(t, updates, 3, "including the progress record")
 	require.Len(t, updates[0].Deltas, schema.MaxDeltas)
+	require.Equal(t, schema.Counts{Likes: schema.MaxDeltas}, updates[0].Counts, "after this record")
+	require.Equal(t, schema.Counts{Likes: cells}, updates[1].Counts)
 	require.Equal(t, []schema.Delta{{Region: us, Minute: cells - 1, Likes: 1}}, updates[1].Deltas)
 }

@@ -120,13 +120,12 @@ func (w *writer) publish(ctx context.Context, table *audit.Table) error {
 	return nil
 }
 
-// post writes the updates of one post. Each has the final counts, and the deltas of all of them add up to these.
+// post writes the updates of one post, whose deltas add up to its counts.
 func (w *writer) post(ctx context.Context, post audit.Post, phase *progress.Phase) error {
-	deltas := w.cells.Deltas(1)
+	all := schema.Update{Counts: post.Counted, Deltas: w.cells.Deltas(1), Buckets: w.b.layout.Buckets(post.ID)}
 	clear(w.cells)
 	key := schema.AppendPostKey(nil, post.ID)
-	for part := range slices.Chunk(deltas, schema.MaxDeltas) {
-		u := schema.Update{Counts: post.Counted, Deltas: part, Buckets: w.b.layout.Buckets(post.ID)}
+	for u := range all.Split() {
 		if err := w.update(ctx, key, u); err != nil {
 			return err
 		}

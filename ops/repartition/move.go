@@ -130,10 +130,11 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	if err != nil {
 		return err
 	}
-	left := had
+	var moved schema.Counts
 	for _, cells := range post.to {
-		left = left.Minus(cells.Sum())
+		moved = moved.Plus(cells.Sum())
 	}
+	left := had.Minus(moved)
 	leaves := !post.stays && !open // all pairs of the post are gone
 	if leaves && left != (schema.Counts{}) {
 		m.r.result.Repaired++
@@ -151,8 +152,8 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 	}
 	buckets := m.r.layout.Buckets(post.id)
 	update := func(at, other int32, counts schema.Counts, deltas []schema.Delta) {
-		for part := range slices.Chunk(deltas, schema.MaxDeltas) {
-			u := schema.Update{Counts: counts, Deltas: part, Buckets: buckets, Moved: true, Other: other}
+		all := schema.Update{Counts: counts, Deltas: deltas, Buckets: buckets, Moved: true, Other: other}
+		for u := range all.Split() {
 			m.t.update(at, m.progress[at], key, u)
 		}
 	}
@@ -166,7 +167,8 @@ func (m *mover) addCounts(from int32, post *migrating, open bool) error {
 		if after != there {
 			m.t.counts(to, post.id, schema.AppendCounts(nil, after))
 		}
-		update(from, to, left, cells.Deltas(-1))
+		moved = moved.Minus(cells.Sum())
+		update(from, to, left.Plus(moved), cells.Deltas(-1))
 		update(to, from, after, cells.Deltas(1))
 	}
 	clear(post.to)

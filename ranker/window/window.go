@@ -47,6 +47,13 @@ func (c *Config) Settings() uint64 {
 	return h.Sum64()
 }
 
+// RegionsHash is a hash of Regions: likes were counted by these, and cannot be divided by others later.
+func (c *Config) RegionsHash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintln(h, c.Regions)
+	return h.Sum64()
+}
+
 // Window is a hopping window in event time, with buckets of one size: bucket divides hop, and hop divides size.
 type Window struct {
 	Name              string

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -29,9 +30,15 @@ const rankingsCacheBytes = 1 << 20 // small, because rankings are read from memo
 
 // NewRankings returns the view; it starts nothing.
 func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings {
+	return newRankings(opts, kafka, log, schema.RankingVersion)
+}
+
+// newRankings returns a view of rankings of a version. It skips later ones; a program that knows them reads all again.
+func newRankings(opts Options, kafka kafka.Options, log *slog.Logger, version int) *Rankings {
 	r := &Rankings{log: log}
 	part := func(partition int32) stream.Copy { return &rankingsCopy{rankings: r, partition: partition} }
-	r.stores, r.view = opts.newView(schema.TopicTrending, "rankings-1", rankingsCacheBytes, kafka, part, log)
+	r.stores, r.view = opts.newView(schema.TopicTrending, fmt.Sprint("rankings-", version), rankingsCacheBytes,
+		kafka, part, log)
 	return r
 }
 

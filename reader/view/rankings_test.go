@@ -1,7 +1,9 @@
 package view
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +103,24 @@ func TestNewestRankings(t *testing.T) {
 	require.Equal(t, want, list(v))
 	r.covered(v, r.write("DE", "1h", nil))
 	require.Equal(t, want[1:], list(v))
+}
+
+// TestRankingsOfALaterVersionAreReadAfterTheUpgrade: the earlier version has skipped them.
+func TestRankingsOfALaterVersionAreReadAfterTheUpgrade(t *testing.T) {
+	r, dir := newRanker(t), t.TempDir()
+	later := r.write("DE", "1h", []byte(`{"version":99}`))
+	run := func(version int) (log string) {
+		var out bytes.Buffer
+		v := newRankings(Options{StateDir: dir}, r.kafka, slog.New(slog.NewTextHandler(&out, nil)), version)
+		stop := start(t, v.Run)
+		r.covered(v, later)
+		stop()
+		return out.String()
+	}
+	const skipped = "skipped a ranking that cannot be decoded"
+	require.Contains(t, run(schema.RankingVersion), skipped)
+	require.NotContains(t, run(schema.RankingVersion), skipped, "it has been read")
+	require.Contains(t, run(schema.RankingVersion+1), skipped, "it has been read again")
 }
 
 func TestWatchRankings(t *testing.T) {

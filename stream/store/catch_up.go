@@ -63,11 +63,11 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 	if err := s.refresh(alone); err != nil {
 		return 0, err
 	}
-	start, end, err := kafka.Bounds(ctx, cl, s.topic, s.partition)
+	topics, err := kafka.LookUpTopics(ctx, cl, s.topic) // first: it says which topic is missing
 	if err != nil {
 		return 0, err
 	}
-	topics, err := kafka.LookUpTopics(ctx, cl, s.topic)
+	start, end, err := kafka.Bounds(ctx, cl, s.topic, s.partition)
 	if err != nil {
 		return 0, err
 	}

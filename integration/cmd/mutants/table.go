@@ -330,6 +330,7 @@ var mutants = []mutant{
 		"		kgo.TransactionTimeout(opts.Timeout),\n", ""), test("stream/kafka", "TestTransactionTimeoutIsTheOneGiven")},
 	{3, "a filter with unreadable keys does not decide", one(bufferSpillGo,
 		"build.ok = err == nil && !isClosed", "build.ok = (err == nil || true) && !isClosed"), test("stream/store", "TestFilterWithUnreadableKeys")},
+	{3, "each record of a split update has the counts after itself", one("schema/update.go", "u.Counts = counts.Minus(rest)", "u.Counts = counts"), test("processor", "TestLargeBatchDoesNotMixRecords")},
 	{4, "a rebuild is swapped in only if the server confirms it", one("sql/shadow.go", "	return hasNumber(err, errNoSuchTable)\n", "	return err != nil\n"), test("sql", "TestShadowLooksWhetherItWasSwapped")},
 	{4, "after a lost response a rebuild checks whether it was swapped in", one("sql/shadow.go",
 		"h.renamed(ctx) {", "h.renamed(ctx) && false {"), test("sql", "TestShadowLooksWhetherItWasSwapped")},
@@ -377,4 +378,7 @@ var mutants = []mutant{
 	{7, "counts that may have been compacted are unknown", one("ops/audit/updates.go",
 		"age > r.c.compactionLag", "false && age > r.c.compactionLag"), test("ops/audit", "TestCountsThatMayBeCompactedAreUnknown")},
 	{7, "a negative count is a difference even if both sides agree", one("ops/audit/compare.go", "return c.Likes < 0 || c.Dislikes < 0", "return false && c.Likes < 0"), test("ops/audit", "TestCompare")},
+	{7, "a partition parks if likes.dlt is missing", one(foldWorkerGo, "schema.TopicCounts, schema.TopicDLT)", "schema.TopicCounts)"), test("processor", "TestFoldParksAtMissingTopics")},
+	{7, "a ranker parks after a change of its regions", one("ranker/local.go", "clock.regions != w.config.RegionsHash()", "clock.regions == 1"), test("ranker", "TestOtherRegionsPark")},
+	{7, "a ranker parks if partitions have disappeared", one("ranker/merge.go", "if len(w.sources) > n {", "if len(w.sources) > n && n < 0 {"), test("ranker", "TestFewerPartitionsPark")},
 }

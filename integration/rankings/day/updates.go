@@ -103,10 +103,9 @@ func (p *partition) flush(appendMs int64) error {
 	for i := range result.Updates {
 		u := &result.Updates[i]
 		p.key = schema.AppendPostKey(p.key[:0], u.PostID)
-		for deltas := u.Deltas; len(deltas) > 0; {
-			n := min(len(deltas), schema.MaxDeltas)
-			p.write(appendMs, schema.Update{Counts: u.Counts, Deltas: deltas[:n], Buckets: p.layout.Buckets(u.PostID)})
-			deltas = deltas[n:]
+		all := schema.Update{Counts: u.Counts, Deltas: u.Deltas, Buckets: p.layout.Buckets(u.PostID)}
+		for record := range all.Split() {
+			p.write(appendMs, record)
 		}
 	}
 	p.key = append(p.key[:0], schema.ProgressKey...)
