@@ -112,9 +112,9 @@ func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
 	return p.take(b.Records, b.Next.Offset, b.End, b.Gap)
 }
 
-// Failed records why. A store that is ahead of its truncated log is rebuilt.
+// Failed records why. A store that is ahead of its truncated log, or may miss deletions, is rebuilt.
 func (p *viewPartition) Failed(err error) {
-	if logWentBack(err) {
+	if logWentBack(err) || errors.Is(err, errDeletions) {
 		p.lost = err
 	}
 	p.life.Lock()
@@ -147,6 +147,15 @@ type PartitionsOf interface {
 	PartitionsOf(records []*kgo.Record) int32
 }
 
+// MissesDeletions is an optional method of a Copy: it reports whether records come after deletions that compaction may
+// have removed together with what they deleted, before the view read them.
+type MissesDeletions interface {
+	MissesDeletions(records []*kgo.Record) bool
+}
+
+var errDeletions = errors.New("posts have moved to other partitions since the view last read its log, which may have " +
+	"lost their deletions: it starts over")
+
 // take applies the complete transactions of the held records and of these, which end before next. If there was a gap,
 // it applies all up to the end at that time at once.
 func (p *viewPartition) take(records []*kgo.Record, next, end int64, gap bool) error {
@@ -154,6 +163,10 @@ func (p *viewPartition) take(records []*kgo.Record, next, end int64, gap bool) e
 		p.gap, p.end = true, max(p.end, end)
 	}
 	p.held = append(p.held, records...)
+	if c, ok := p.copy.(MissesDeletions); ok && p.gap && c.MissesDeletions(p.held) {
+		p.shut(errDeletions)
+		return errDeletions
+	}
 	whole := len(p.held)
 	if p.ready {
 		if whole = p.copy.Whole(p.held); p.gap && next < p.end {

@@ -226,14 +226,22 @@ func (c *laneCopy) Whole(records []*kgo.Record) int {
 
 // PartitionsOf returns the number of partitions in the last progress record. The first record with more of them comes
 // before anything moves to the new ones.
-func (c *laneCopy) PartitionsOf(records []*kgo.Record) int32 {
+func (c *laneCopy) PartitionsOf(records []*kgo.Record) int32 { return c.last(records).Partitions }
+
+// MissesDeletions reports whether there is another layout than before: what has moved away was deleted here.
+func (c *laneCopy) MissesDeletions(records []*kgo.Record) bool {
+	return c.state.known && c.last(records).Layouts != c.state.progress.Layouts
+}
+
+// last returns the last progress record, or the present one.
+func (c *laneCopy) last(records []*kgo.Record) *schema.Progress {
 	for _, rec := range slices.Backward(records) {
 		var p schema.Progress
 		if string(rec.Key) == schema.StateProgressKey && schema.DecodeProgress(rec.Value, &p) == nil {
-			return p.Partitions
+			return &p
 		}
 	}
-	return c.state.progress.Partitions
+	return &c.state.progress
 }
 
 // stage begins with the present state: a failed Apply may have left another.

@@ -2,12 +2,16 @@ package view
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
+	"kudos/stream/store"
 )
 
 // layoutLog writes partitions of a state table by hand.
@@ -154,6 +158,60 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	got, err := l.Reactions.PartitionsOfUser(post, user)
 	require.NoError(t, err)
 	require.Equal(t, []int32{to}, got, "once settled, no other partition is searched")
+}
+
+// While a reader was away, posts moved, and compaction removed both what had moved away and the deletions of it.
+func TestReaderThatMissedAMove(t *testing.T) {
+	const post, user = 7, 1
+	g := &layoutLog{fold: newFold(t, 12, 0)}
+	target, err := schema.NewLayout(partitions, "7:64")
+	require.NoError(t, err)
+	from := schema.PartitionFor(post, partitions)
+	to := (from + 1) % partitions
+	dir := t.TempDir()
+	l, stop := g.follow(dir)
+	wait(t, l, g.commit(from, 0, "", false, liked(post, user), counts(post, 1)))
+	stop()
+	require.Equal(t, []int64{1, 0}, g.likesOf(t, dir, post, from, to))
+
+	adm, gone := kadm.NewClient(g.cluster.Client()), kadm.Offsets{}
+	for _, topic := range []string{schema.TopicState, schema.TopicCounts} {
+		ends, err := adm.ListCommittedOffsets(t.Context(), topic)
+		require.NoError(t, err)
+		end, _ := ends.Lookup(topic, from)
+		gone.AddOffset(topic, from, end.Offset, -1)
+	}
+	_, err = adm.DeleteRecords(t.Context(), gone)
+	require.NoError(t, err)
+	g.commit(to, 1, target.UserBuckets(), false, liked(post, user), counts(post, 1))
+	for p := range int32(partitions) {
+		g.commit(p, 1, target.UserBuckets(), false)
+	}
+	require.Equal(t, []int64{0, 1}, g.likesOf(t, dir, post, from, to))
+}
+
+// likesOf returns the likes of a post that a reader with this directory has in two partitions.
+func (g *layoutLog) likesOf(t *testing.T, dir string, post uint64, of ...int32) (likes []int64) {
+	t.Helper()
+	l, stop := g.follow(dir)
+	defer stop()
+	require.Eventually(t, func() bool { return l.Ready() == nil }, patience, 5*time.Millisecond)
+	for _, p := range of {
+		var c schema.Counts
+		_, err := l.Counts.pin(p, func(s *store.Store, _ stream.Copy) error {
+			_, err := s.Find(appendCountsKey(nil, post), func(b []byte) (err error) {
+				c, err = decodeCounts(b)
+				return err
+			})
+			return err
+		}, nil)
+		require.NoError(t, err)
+		likes = append(likes, c.Likes)
+		page, _, err := l.Reactions.Likers(p, post, 0, 10)
+		require.NoError(t, err)
+		require.Len(t, page.Likers, int(c.Likes))
+	}
+	return likes
 }
 
 // The newest layout holds. While a partition has not reported it, a reaction may be in any partition.
