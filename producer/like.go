@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -55,10 +56,13 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 // time_ms the event time is the time of receipt, taken before the body is read or anything waits.
 func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs []fieldError) {
 	e.TimeMs = time.Now().UnixMilli()
-	query := r.URL.Query()
-	if s := query.Get("time_ms"); s != "" {
+	query, errs := parseQuery(r)
+	if query.Has("time_ms") {
+		s := query.Get("time_ms")
 		ms, err := strconv.ParseInt(s, 10, 64)
 		switch {
+		case s == "":
+			errs = append(errs, fieldError{Field: "time_ms", Reason: problem.Empty, Detail: "is empty"})
 		case err != nil:
 			errs = append(errs, *problem.NotANumber("time_ms", s))
 		case ms < 0:
@@ -89,6 +93,21 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 	return e, errs
 }
 
+// parseQuery also finds what URL.Query drops and what Get overlooks. Unknown parameters are ignored.
+func parseQuery(r *http.Request) (query url.Values, errs []fieldError) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		reason := string(schema.Undecodable)
+		errs = append(errs, fieldError{Field: "query", Reason: reason, Detail: "is not valid URL encoding"})
+	}
+	for _, name := range []string{"time_ms", "region", "lines"} {
+		if len(query[name]) > 1 {
+			errs = append(errs, fieldError{Field: name, Reason: problem.Repeated, Detail: "is given more than once"})
+		}
+	}
+	return query, errs
+}
+
 // complete fills in what the event leaves open. A malformed region stays unknown: the default does not replace it.
 func complete(e, defaults *schema.Event) {
 	if e.TimeMs == 0 {
@@ -101,7 +120,7 @@ func complete(e, defaults *schema.Event) {
 
 // parseLike decodes the body of a POST to a post's likes: user_id, optionally region and time_ms, formed as in events.
 func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *problem.Problem) {
-	fields, wrong := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
+	fields, wrong := eventFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
 	if wrong != nil {
 		return e, problem.InvalidRequest(*wrong)
 	}
@@ -116,6 +135,16 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	}
 	complete(&e, defaults)
 	return e, nil
+}
+
+// eventFields parses the JSON of an event. A region that is not a string is an error, since the client can correct it.
+// In Kafka nobody can, and the like counts without a region.
+func eventFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *fieldError) {
+	fields, wrong := problem.ParseFields(raw, whole, known...)
+	if region := string(fields["region"]); region != "" && region[0] != '"' && region != "null" {
+		wrong = &fieldError{Field: "region", Reason: string(schema.Undecodable), Detail: "is not a string"}
+	}
+	return fields, wrong
 }
 
 func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller, e schema.Event) *problem.Problem {

@@ -38,7 +38,14 @@ func TestEventJSON(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Mars"}`:              nowhere,
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":49}`:                  nowhere,
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":["US"]}`:              nowhere,
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`:           nowhere,
+		// Escapes are read as what they say, in names and in values.
+		`{"post\u005fid":7,"user_id":"\u0039","action":"LI\u004bE"}`:                  like,
+		`{"post_id":7,"user_id":9,"action":"\u0055NLIKE"}`:                            unlike,
+		`{"post_id":7,"user_id":9,"action":"LIKE","timeMs":"\u003100"}`:               with(func(e *Event) { e.TimeMs = 100 }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S\u002dCA"}`:        inCalifornia,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"U\"S"}`:                   nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":{"a":"\u0055S"}}`:          nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","note":"\u0000","region":"\ud800"}`: nowhere,
 		`{"post_id":18446744073709551615,"user_id":"18446744073709551615","action":"LIKE",` +
 			`"time_ms":9223372036854775807}`: with(func(e *Event) {
 			e.PostID, e.UserID, e.TimeMs = math.MaxUint64, math.MaxUint64, math.MaxInt64
@@ -95,6 +102,8 @@ func TestEventJSONPoison(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":1}`:                                    {UnknownAction, "action", unknown},
 		`{"post_id":7,"user_id":9,"action":"true"}`:                               {UnknownAction, "action", unknown},
 		`{"post_id":7,"user_id":9,"action":"ACTION_UNSPECIFIED"}`:                 {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":"t\u0072ue"}`:                          {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":"9\u0000","action":"LIKE"}`:                       {Undecodable, "user_id", noNumber},
 	} {
 		t.Run(value, func(t *testing.T) {
 			var e Event
