@@ -56,7 +56,7 @@ func (p *Producer) verify(ctx context.Context, text string) (claims map[string]j
 	if err != nil {
 		return nil, err
 	}
-	// The producer understands no critical extension (RFC 7515, 4.1.11). The library knows one, and allows an empty list.
+	// The producer understands no critical extension (RFC 7515, 4.1.11). The library knows one, takes an empty list.
 	var header map[string]json.RawMessage
 	first, _, _ := strings.Cut(text, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(first)
