@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -113,6 +115,30 @@ func TestEventJSONPoison(t *testing.T) {
 	var e Event
 	requirePoison(t, DecodeEvent([]byte("8"), []byte(`{"post_id":7,"user_id":9,"action":"LIKE"}`), &e),
 		KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
+}
+
+// JSON allows any character of a string to be escaped: names, numbers in quotes, actions and regions say the same then.
+func TestEscapesSayTheSame(t *testing.T) {
+	inString := regexp.MustCompile(`"[^"]*"`)
+	escape := func(text string) string {
+		escaped := `"`
+		for _, char := range strings.Trim(text, `"`) {
+			escaped += fmt.Sprintf(`\u%04x`, char)
+		}
+		return escaped + `"`
+	}
+	for _, value := range []string{
+		`{"post_id":7,"user_id":9,"action":"LIKE"}`, `{"postId":"7","userId":"9","action":"DISLIKE","timeMs":"1700000000123"}`,
+		`{"post_id":"18446744073709551615","user_id":9,"action":"UNLIKE","time_ms":5,"region":"us-ca"}`,
+		`{"post_id":7,"user_id":9,"action":true,"region":"Mars","note":"x"}`, `{"post_id":7,"user_id":9,"action":"true"}`,
+		`{"post_id":"","user_id":9,"action":"LIKE"}`, `{"post_id":7,"user_id":"-9","action":"LIKE"}`,
+	} {
+		var plain, escaped Event
+		wantErr := DecodeEvent(nil, []byte(value), &plain)
+		err := DecodeEvent(nil, []byte(inString.ReplaceAllStringFunc(value, escape)), &escaped)
+		require.Equal(t, wantErr, err, value)
+		require.Equal(t, plain, escaped, value)
+	}
 }
 
 // An error quotes only part of a long value, because it must fit a header.
