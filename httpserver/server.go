@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -84,33 +83,29 @@ func NewServer(c Config, log *slog.Logger) *Server {
 	return s
 }
 
-var nosniff = []string{"nosniff"}
-
-// noSniff keeps browsers from guessing the type of a response: a web page could run one as a script.
-func noSniff(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["X-Content-Type-Options"] = nosniff
-		next.ServeHTTP(w, r)
-	})
-}
-
-// RejectOtherHosts makes the server answer only requests for localhost, an IP address or the host of its own address. A
-// web page can have the name of its site point to 127.0.0.1 (DNS rebinding): its requests have that name, and to the
-// browser they are of the same origin. Call it before Serve.
+// RejectOtherHosts makes the server answer only requests for localhost, an IP address or its own host. Otherwise a web
+// page can reach it after pointing the name of its site to 127.0.0.1 (DNS rebinding). Call it before Serve.
 func (s *Server) RejectOtherHosts() {
-	own, _, _ := net.SplitHostPort(s.config.Addr)
+	own, _, _ := net.SplitHostPort(strings.ToLower(s.config.Addr))
 	next := s.HTTP.Handler
 	s.config.Listener = nil // does not look at the host
 	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := (&url.URL{Host: r.Host}).Hostname()
-		if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") &&
-			!(host != "" && strings.EqualFold(host, own)) {
+		host := strings.ToLower((&url.URL{Host: r.Host}).Hostname())
+		if net.ParseIP(host) == nil && host != "localhost" && (host == "" || host != own) {
 			problem.Write(w, problem.New(http.StatusMisdirectedRequest, "host-not-allowed", "Host not allowed",
 				"%.100q is not this server's; use localhost, an IP address or the host in %s", host, s.config.Key))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// noSniff keeps browsers from guessing the type of a response: a web page could run one as a script.
+type noSniff struct{ http.Handler }
+
+func (n noSniff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	n.Handler.ServeHTTP(w, r)
 }
 
 // Listen opens a listener on the configured address.
@@ -189,7 +184,7 @@ func (s *Server) open() (serve func(net.Listener) error, err error) {
 	if s.begun.Swap(true) {
 		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
 	}
-	serve, s.HTTP.Handler = s.HTTP.Serve, noSniff(s.HTTP.Handler)
+	serve, s.HTTP.Handler = s.HTTP.Serve, noSniff{s.HTTP.Handler}
 	if c := s.certificate; c != nil {
 		if _, err := c.reload(); err != nil {
 			return nil, err

@@ -56,18 +56,27 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 // time_ms the event time is the time of receipt, taken before the body is read or anything waits.
 func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs []fieldError) {
 	e.TimeMs = time.Now().UnixMilli()
-	query, errs := parseQuery(r)
-	if query.Has("time_ms") {
-		s := query.Get("time_ms")
+	wrong := func(field, reason, detail string) {
+		errs = append(errs, fieldError{Field: field, Reason: reason, Detail: detail})
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil { // URL.Query would drop it
+		wrong("query", string(schema.Undecodable), "is not valid URL encoding")
+	}
+	for _, name := range []string{"time_ms", "region", "lines"} {
+		if len(query[name]) > 1 {
+			wrong(name, problem.Repeated, "is given more than once")
+		}
+	}
+	if s := query.Get("time_ms"); query.Has("time_ms") {
 		ms, err := strconv.ParseInt(s, 10, 64)
 		switch {
 		case s == "":
-			errs = append(errs, fieldError{Field: "time_ms", Reason: problem.Empty, Detail: "is empty"})
+			wrong("time_ms", problem.Empty, "is empty")
 		case err != nil:
 			errs = append(errs, *problem.NotANumber("time_ms", s))
 		case ms < 0:
-			negative := fieldError{Field: "time_ms", Reason: string(schema.NegativeTime), Detail: "is negative"}
-			errs = append(errs, negative)
+			wrong("time_ms", string(schema.NegativeTime), "is negative")
 		case ms > 0:
 			e.TimeMs = ms
 		}
@@ -80,9 +89,9 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 	e.Region, wellFormed = schema.ParseRegion(region)
 	e.RegionMalformed = !wellFormed
 	for _, name := range ids {
-		id, wrong := problem.ParseID(name, r.PathValue(name))
-		if wrong != nil {
-			errs = append(errs, *wrong)
+		id, invalid := problem.ParseID(name, r.PathValue(name))
+		if invalid != nil {
+			errs = append(errs, *invalid)
 		}
 		if name == "user_id" {
 			e.UserID = id
@@ -91,21 +100,6 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 		}
 	}
 	return e, errs
-}
-
-// parseQuery also finds what URL.Query drops and what Get overlooks. Unknown parameters are ignored.
-func parseQuery(r *http.Request) (query url.Values, errs []fieldError) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		reason := string(schema.Undecodable)
-		errs = append(errs, fieldError{Field: "query", Reason: reason, Detail: "is not valid URL encoding"})
-	}
-	for _, name := range []string{"time_ms", "region", "lines"} {
-		if len(query[name]) > 1 {
-			errs = append(errs, fieldError{Field: name, Reason: problem.Repeated, Detail: "is given more than once"})
-		}
-	}
-	return query, errs
 }
 
 // complete fills in what the event leaves open. A malformed region stays unknown: the default does not replace it.
@@ -137,8 +131,7 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	return e, nil
 }
 
-// eventFields parses the JSON of an event. A region that is not a string is an error, since the client can correct it.
-// In Kafka nobody can, and the like counts without a region.
+// eventFields parses the JSON of an event. Unlike in Kafka, where nobody can correct it, the region must be a string.
 func eventFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *fieldError) {
 	fields, wrong := problem.ParseFields(raw, whole, known...)
 	if region := string(fields["region"]); region != "" && region[0] != '"' && region != "null" {

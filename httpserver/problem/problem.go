@@ -191,9 +191,8 @@ func ParseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 		}
 	}
 	given, values := map[string]bool{}, json.NewDecoder(bytes.NewReader(raw))
-	for _, _ = values.Token(); values.More(); {
-		token, _ := values.Token() // cannot fail: raw is valid
-		_ = values.Decode(new(json.RawMessage))
+	for _, _ = values.Token(); values.More(); _ = values.Decode(new(json.RawMessage)) { // cannot fail: raw is valid
+		token, _ := values.Token()
 		name := token.(string)
 		field := strings.ToLower(strings.ReplaceAll(name, "_", ""))
 		if given[field] {
