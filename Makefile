@@ -21,7 +21,7 @@ PKG ?= ./...
 PARALLEL ?= 8
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot
+.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot openapi
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -79,6 +79,7 @@ verify-adds: deps generated vuln
 	@$(MAKE) --no-print-directory modules
 	@$(MAKE) --no-print-directory streams
 	@$(MAKE) --no-print-directory package
+	@$(MAKE) --no-print-directory openapi
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 
 nightly: ## everything that takes hours: facts, mutants, chaos, a million schedules, kudos dev for an hour; all of a release
@@ -98,6 +99,9 @@ package: deps ## build the Debian package, install it, like a post in a browser,
 	@cd integration/browser && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline >/dev/null
 	@KUDOS_CHROMIUM=$$(command -v chromium || command -v chromium-browser || command -v google-chrome) \
 	deploy/package/check.sh sh -c 'node integration/browser/first-like.mjs "$$DEB"'
+
+openapi: deps ## compare the OpenAPI documents with the standard and with what kudos serves, some 2 minutes; EXAMPLES=1000 SEED=7: more
+	@tools/openapi/check.sh
 
 snapshot: ## build all that a release has, without publishing: 6 targets, packages, checksums, SBOMs
 	@deploy/package/snapshot.sh

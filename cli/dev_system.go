@@ -22,6 +22,7 @@ import (
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/httpserver"
 	"kudos/httpserver/admin"
 	"kudos/ops/topics"
 	"kudos/processor"
@@ -231,6 +232,9 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	checks := checksOf(ctx,
 		namedRole{"producer", api}, namedRole{"processor", p}, namedRole{"ranker", r}, namedRole{"reader", reads})
 	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
+	for _, server := range []*httpserver.Server{api.Server, reads.Server, adm.Server} {
+		server.RejectOtherHosts()
+	}
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
 	show := func(ctx context.Context) error {
 		if err := waitUp(ctx, checks, api, reads, adm); err != nil {

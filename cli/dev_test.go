@@ -141,6 +141,15 @@ func TestDevCountsALike(t *testing.T) {
 	d.shows("/", "<html")
 	d.shows("/dashboard.json", d.HTTP) // the like button's target
 	waitReady(t, d.Admin)
+	for _, address := range []string{d.HTTP, d.Reader, d.Admin} {
+		req, err := http.NewRequest(http.MethodGet, "http://"+address+postLikes, nil)
+		require.NoError(t, err)
+		req.Host = "evil.example"
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusMisdirectedRequest, resp.StatusCode, "DNS rebinding: %s", address)
+	}
 	require.Regexp(t, `^127\.0\.0\.1:[1-9]\d*$`, d.Kafka)
 	d.end()
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -90,7 +91,7 @@ func readSecret(path string) (string, error) {
 // entry is one setting in the output of `kudos config`.
 type entry struct {
 	Key   string `json:"key"`
-	Value any    `json:"value"` // a number, boolean, string or list; durations are strings, secrets are masked
+	Value any    `json:"value"` // a number, boolean, string or list; durations are strings, secrets and users in URLs are masked
 	From  string `json:"from"`  // flag, env, file or default
 	Name  string `json:"name,omitempty"`
 	Env   string `json:"env"` // the variable that sets it
@@ -113,6 +114,14 @@ func shown(s setting, secret bool) any {
 		return masked(s)
 	}
 	switch v := s.value.Interface().(type) {
+	case string:
+		return maskURL(v)
+	case []string:
+		texts := make([]string, len(v))
+		for i, text := range v {
+			texts[i] = maskURL(text)
+		}
+		return texts
 	case time.Duration:
 		return durationText(v)
 	case []time.Duration:
@@ -164,6 +173,11 @@ func maskDSN(dsn string) string {
 	}
 	return c.FormatDSN()
 }
+
+var userinfo = regexp.MustCompile(`://[^/?#]*@`)
+
+// maskURL hides the user and the password of a URL.
+func maskURL(text string) string { return userinfo.ReplaceAllString(text, "://"+mask+"@") }
 
 // WriteTable writes the settings as a table.
 func (l *Loaded) WriteTable(w io.Writer) error {

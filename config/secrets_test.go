@@ -117,6 +117,19 @@ func TestPrintShowsNoSecret(t *testing.T) {
 	}
 }
 
+// A URL may hold a user and a password, or a token as the user.
+func TestURLsShowNoUser(t *testing.T) {
+	l, err := Load(Sources{Flags: set(
+		"reader.grafana_url", "https://hunter2:hunt%403@grafana:8443/d?a@b", "producer.jwks", "https://hunter2@issuer/",
+		"reader.admin_urls", "http://a:9090,http://kudos:hunter2@b:9090/", "reader.post_url", "https://www/@{post_id}",
+	)})
+	require.NoError(t, err)
+	table, _ := printed(t, l, "hunt")
+	require.Regexp(t, `(?m)^reader\.grafana_url +https://\*\*\*@grafana:8443/d\?a@b +flag`, table)
+	require.Regexp(t, `(?m)^reader\.admin_urls +http://a:9090,http://\*\*\*@b:9090/ +flag`, table)
+	require.Regexp(t, `(?m)^reader\.post_url +https://www/@\{post_id\} +flag`, table)
+}
+
 func TestShardsShowNoSecret(t *testing.T) {
 	const a, b = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
 	const odd = "kudos:hun,ter2@tcp(b:3306)/kudos"

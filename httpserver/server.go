@@ -19,10 +19,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"kudos/httpserver/problem"
 )
 
 // Config configures a Server.
@@ -77,6 +81,31 @@ func NewServer(c Config, log *slog.Logger) *Server {
 		}
 	}
 	return s
+}
+
+// RejectOtherHosts makes the server answer only requests for localhost, an IP address or its own host. Otherwise a web
+// page can reach it after pointing the name of its site to 127.0.0.1 (DNS rebinding). Call it before Serve.
+func (s *Server) RejectOtherHosts() {
+	own, _, _ := net.SplitHostPort(strings.ToLower(s.config.Addr))
+	next := s.HTTP.Handler
+	s.config.Listener = nil // does not look at the host
+	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := strings.ToLower((&url.URL{Host: r.Host}).Hostname())
+		if net.ParseIP(host) == nil && host != "localhost" && (host == "" || host != own) {
+			problem.Write(w, problem.New(http.StatusMisdirectedRequest, "host-not-allowed", "Host not allowed",
+				"%.100q is not this server's; use localhost, an IP address or the host in %s", host, s.config.Key))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noSniff keeps browsers from guessing the type of a response: a web page could run one as a script.
+type noSniff struct{ http.Handler }
+
+func (n noSniff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	n.Handler.ServeHTTP(w, r)
 }
 
 // Listen opens a listener on the configured address.
@@ -155,7 +184,7 @@ func (s *Server) open() (serve func(net.Listener) error, err error) {
 	if s.begun.Swap(true) {
 		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
 	}
-	serve = s.HTTP.Serve
+	serve, s.HTTP.Handler = s.HTTP.Serve, noSniff{s.HTTP.Handler}
 	if c := s.certificate; c != nil {
 		if _, err := c.reload(); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,37 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 		require.NoError(t, errors.Join(err, resp.Body.Close()))
 		require.Equal(t, want, string(body))
 		client.CloseIdleConnections()
+	}
+	require.NoError(t, stop())
+}
+
+// A web page whose name points to 127.0.0.1 must not reach a server of kudos dev (DNS rebinding).
+func TestOtherHostsAreRejected(t *testing.T) {
+	s := NewServer(Config{
+		Name: "reader", Key: "reader.http_addr", Addr: "Dev.example:0", ShutdownTimeout: patience,
+		Listener: func(l net.Listener) net.Listener { t.Error("bypasses the check"); return l },
+		HTTP: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+		})},
+	}, slog.New(slog.DiscardHandler))
+	s.RejectOtherHosts()
+	s.config.Addr = "127.0.0.1:0"
+	stop := run(t, s)
+	for host, want := range map[string]int{
+		"": 204, "localhost": 204, "LocalHost:8081": 204, "127.0.0.1:8081": 204, "[::1]:8081": 204, "[::1]": 204,
+		"10.0.0.7": 204, "dev.example:8081": 204,
+		"evil.example": 421, "evil.example:8081": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(), nil)
+		require.NoError(t, err)
+		req.Host = host // "": that of the URL
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		require.Equal(t, want, resp.StatusCode, host)
+		require.Equal(t, []string{"nosniff"}, resp.Header["X-Content-Type-Options"])
+		require.Equal(t, want == 421, strings.Contains(string(body), "use localhost"), host)
 	}
 	require.NoError(t, stop())
 }

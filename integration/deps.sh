@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (a benchmark peer),
-# Kafka's jars, Chromium and Node (dashboard tests); and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI.
-# It needs root on a Debian-like system; elsewhere it prints what to install. It is fast if nothing is missing, so every
-# `make test` can call it.
+# Kafka's jars, Chromium and Node (dashboard tests), Python (`make openapi`); and MySQL itself, some 550 MB, if called as
+# `deps.sh mysql` or in CI. It needs root on a Debian-like system; elsewhere it prints what to install. It is fast if
+# nothing is missing, so every `make test` can call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,6 +43,7 @@ have curl || packages+=(curl)
 have redis-server || packages+=(redis-server) # a benchmark peer
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)
+python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv) # make openapi
 if $with_mysql; then # libraries that mysqld is linked against
   libraries=$(/sbin/ldconfig -p)
   [[ $libraries == *libaio.so.1* ]] || packages+=(libaio1)

@@ -48,8 +48,9 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	if prob != nil {
 		return prob
 	}
-	shown := r.URL.Query().Get("lines")
-	if !slices.Contains([]string{"", "all", "errors"}, shown) {
+	query := r.URL.Query()
+	shown := query.Get("lines")
+	if query.Has("lines") && shown != "all" && shown != "errors" {
 		errs = append(errs, fieldError{Field: "lines", Reason: problem.UnknownValue, Detail: "must be all or errors"})
 	}
 	if len(errs) > 0 {
@@ -106,8 +107,8 @@ func parseLine(text []byte, e *schema.Event) *fieldError {
 	if schema.DecodePlainEvent(text, e) { // the common case
 		return nil
 	}
-	// DecodeEvent also accepts Protobuf, which a line must not be: ParseFields lets only a JSON object through.
-	_, wrong := problem.ParseFields(text, "line",
+	// DecodeEvent also accepts Protobuf, which a line must not be: eventFields lets only a JSON object through.
+	_, wrong := eventFields(text, "line",
 		"post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region")
 	if wrong != nil {
 		return wrong

@@ -65,7 +65,9 @@ func TestBatch(t *testing.T) {
 		`{"post_id":7,"user_id":4,"action":"DISLIKE","region":"Mars"}`,
 		`["post_id",7]`,
 		`null`,
-		`{"post_id":7,"user_id":5,"action":true}`, // without a line ending
+		`{"post_id":7,"user_id":3,"action":"LIKE","region":{}}`,
+		`{"post_id":7,"user_id":3,"user_id":3,"action":"LIKE"}`,
+		`{"post_id":7,"user_id":5,"action":"LI\u004bE"}`, // without a line ending
 	}
 	const rejected = `
 		{"line":2,"field":"user_id","reason":"zero_id","detail":"is missing or 0"},
@@ -80,14 +82,16 @@ func TestBatch(t *testing.T) {
 		{"line":11,"field":"time_ms","reason":"negative_time","detail":"is negative"},
 		%s
 		{"line":13,"field":"line","reason":"undecodable","detail":"is not a JSON object"},
-		{"line":14,"field":"line","reason":"undecodable","detail":"is not a JSON object"}`
+		{"line":14,"field":"line","reason":"undecodable","detail":"is not a JSON object"},
+		{"line":15,"field":"region","reason":"undecodable","detail":"is not a string"},
+		{"line":16,"field":"user_id","reason":"repeated","detail":"is given more than once"}`
 
 	taken := func(line, offset int) string {
 		return fmt.Sprintf(`{"line":%d,"partition":%d,"offset":%d}`, line, p, offset)
 	}
 	r.postLines("?time_ms=77&region=jp", lines...).RequireJSON(accepted,
-		`{"accepted":4,"rejected":10,"failed":0,"lines":[`+taken(1, 0)+","+
-			fmt.Sprintf(rejected, taken(4, 1)+",", taken(12, 2)+",")+","+taken(15, 3)+`]}`)
+		`{"accepted":4,"rejected":12,"failed":0,"lines":[`+taken(1, 0)+","+
+			fmt.Sprintf(rejected, taken(4, 1)+",", taken(12, 2)+",")+","+taken(17, 3)+`]}`)
 
 	records := r.consume(4)
 	for offset, want := range []schema.Event{
@@ -99,12 +103,12 @@ func TestBatch(t *testing.T) {
 		_, e := record(t, records, position{p, int64(offset)})
 		require.Equal(t, want, e)
 	}
-	r.requireCount(5, "rejected_total", "reason", "undecodable")
+	r.requireCount(6, "rejected_total", "reason", "undecodable")
 	r.requireCount(4, "accepted_total")
 	r.requireCount(1, "region_malformed_total")
 
 	r.postLines("?lines=errors", lines...).RequireJSON(accepted,
-		`{"accepted":4,"rejected":10,"failed":0,"lines":[`+fmt.Sprintf(rejected, "", "")+`]}`)
+		`{"accepted":4,"rejected":12,"failed":0,"lines":[`+fmt.Sprintf(rejected, "", "")+`]}`)
 }
 
 func TestBatchPathMayBeEscaped(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -55,15 +56,27 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 // time_ms the event time is the time of receipt, taken before the body is read or anything waits.
 func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs []fieldError) {
 	e.TimeMs = time.Now().UnixMilli()
-	query := r.URL.Query()
-	if s := query.Get("time_ms"); s != "" {
+	wrong := func(field, reason, detail string) {
+		errs = append(errs, fieldError{Field: field, Reason: reason, Detail: detail})
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil { // URL.Query would drop it
+		wrong("query", string(schema.Undecodable), "is not valid URL encoding")
+	}
+	for _, name := range []string{"time_ms", "region", "lines"} {
+		if len(query[name]) > 1 {
+			wrong(name, problem.Repeated, "is given more than once")
+		}
+	}
+	if s := query.Get("time_ms"); query.Has("time_ms") {
 		ms, err := strconv.ParseInt(s, 10, 64)
 		switch {
+		case s == "":
+			wrong("time_ms", problem.Empty, "is empty")
 		case err != nil:
 			errs = append(errs, *problem.NotANumber("time_ms", s))
 		case ms < 0:
-			negative := fieldError{Field: "time_ms", Reason: string(schema.NegativeTime), Detail: "is negative"}
-			errs = append(errs, negative)
+			wrong("time_ms", string(schema.NegativeTime), "is negative")
 		case ms > 0:
 			e.TimeMs = ms
 		}
@@ -76,9 +89,9 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 	e.Region, wellFormed = schema.ParseRegion(region)
 	e.RegionMalformed = !wellFormed
 	for _, name := range ids {
-		id, wrong := problem.ParseID(name, r.PathValue(name))
-		if wrong != nil {
-			errs = append(errs, *wrong)
+		id, invalid := problem.ParseID(name, r.PathValue(name))
+		if invalid != nil {
+			errs = append(errs, *invalid)
 		}
 		if name == "user_id" {
 			e.UserID = id
@@ -101,7 +114,7 @@ func complete(e, defaults *schema.Event) {
 
 // parseLike decodes the body of a POST to a post's likes: user_id, optionally region and time_ms, formed as in events.
 func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *problem.Problem) {
-	fields, wrong := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
+	fields, wrong := eventFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
 	if wrong != nil {
 		return e, problem.InvalidRequest(*wrong)
 	}
@@ -116,6 +129,15 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	}
 	complete(&e, defaults)
 	return e, nil
+}
+
+// eventFields parses the JSON of an event. Unlike in Kafka, where nobody can correct it, the region must be a string.
+func eventFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *fieldError) {
+	fields, wrong := problem.ParseFields(raw, whole, known...)
+	if region := string(fields["region"]); region != "" && region[0] != '"' && region != "null" {
+		wrong = &fieldError{Field: "region", Reason: string(schema.Undecodable), Detail: "is not a string"}
+	}
+	return fields, wrong
 }
 
 func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller, e schema.Event) *problem.Problem {

@@ -59,7 +59,7 @@ func newMetrics() *metrics {
 var rejectReasons = []string{
 	string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
 	string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
-	reasonForbidden, reasonRateLimited,
+	problem.Repeated, reasonForbidden, reasonRateLimited,
 }
 
 func (m *metrics) register(reg prometheus.Registerer, buffered, keysRead func() float64) error {

@@ -22,7 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	"github.com/go-jose/go-jose/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -45,8 +45,8 @@ type Producer struct {
 	metrics *metrics
 	*httpserver.Server
 
-	tokens            *jwt.Parser
 	keys              *keyring // nil unless tokens are verified
+	algorithms        []jose.SignatureAlgorithm
 	gateways, proxies httpserver.Networks
 	addressRate       *limiter[netip.Addr] // of requests
 	userRate          *limiter[uint64]     // of events
@@ -83,7 +83,10 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 	p.buffer = httpserver.NewSlots(o.MaxBufferedRecords, "events that wait for Kafka",
 		"producer.max_buffered_records", "events", p.metrics.refused)
 	if o.Auth == AuthJWT {
-		p.tokens, p.keys = newTokenParser(o), newKeyring(o, log)
+		p.keys = newKeyring(o, log)
+	}
+	for _, algorithm := range o.JWTAlgorithms {
+		p.algorithms = append(p.algorithms, jose.SignatureAlgorithm(algorithm))
 	}
 	p.gateways, _ = httpserver.ParseNetworks(o.AuthTrustedCIDRs) // validated, like the proxies
 	p.proxies, _ = httpserver.ParseNetworks(o.TrustedProxies)

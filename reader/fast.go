@@ -148,6 +148,7 @@ func (c *fastConn) answer(ids string, page bool, began time.Time) bool {
 	b := append(append(c.out[:0], "HTTP/1.1 200 OK\r\nCache-Control: "...), reply.caching[0]...)
 	b = append(append(b, "\r\nContent-Type: application/json\r\nEtag: "...), reply.etag...)
 	b = append(append(b, "\r\nKudos-As-Of: "...), reply.asOf...)
+	b = append(b, "\r\nX-Content-Type-Options: nosniff"...)
 	b = began.UTC().AppendFormat(append(b, "\r\nDate: "...), http.TimeFormat)
 	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(reply.body)), 10)
 	c.out = append(append(b, "\r\n\r\n"...), reply.body...)

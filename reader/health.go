@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,8 @@ func (a *api) getHealth(q *request) (reply, error) {
 	return encode(q, []string{"no-store"}, a.health.last)
 }
 
+var userinfo = regexp.MustCompile(`://[^/?#"]*@`) // in URLs, which everybody sees
+
 func (a *api) askHealth(ctx context.Context) wire.Health {
 	h := wire.Health{Lanes: []wire.LaneStats{}, Transactions: []wire.OpenTransaction{},
 		Processes: make([]wire.Process, len(a.options.AdminURLs))}
@@ -47,9 +50,9 @@ func (a *api) askHealth(ctx context.Context) wire.Health {
 	for i, base := range a.options.AdminURLs {
 		asked.Go(func() {
 			answer, err := admin.Read(ctx, strings.TrimRight(base, "/")+"/readyz?verbose")
-			h.Processes[i] = wire.Process{URL: base, Readiness: answer}
+			h.Processes[i] = wire.Process{URL: userinfo.ReplaceAllString(base, "://***@"), Readiness: answer}
 			if err != nil {
-				h.Processes[i].Error = err.Error()
+				h.Processes[i].Error = userinfo.ReplaceAllString(err.Error(), "://***@")
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ func TestHealthNamesWhatIsWrongWhere(t *testing.T) {
 	defer process.Close()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	r := newRig(t, func(o *Options) { o.AdminURLs = []string{process.URL + "/", gone.URL} }, nil)
+	secret := strings.Replace(gone.URL, "://", "://hunter2@", 1)
+	r := newRig(t, func(o *Options) { o.AdminURLs = []string{process.URL + "/", secret} }, nil)
 	now := time.Date(2026, 11, 27, 12, 3, 4, 0, time.UTC)
 	r.now = func() time.Time { return now }
 	stable := kadm.ListedOffsets{schema.TopicLikes: {0: {Offset: 15}, 1: {Offset: 20}}}
@@ -44,7 +46,9 @@ func TestHealthNamesWhatIsWrongWhere(t *testing.T) {
 	})
 
 	var h wire.Health
-	r.get("/v1/health").Require(200).RequireHeader("Cache-Control", "no-store").Decode(&h)
+	a := r.get("/v1/health").Require(200).RequireHeader("Cache-Control", "no-store")
+	require.NotContains(t, a.Body, "hunter2", "users in URLs are masked")
+	a.Decode(&h)
 	require.Equal(t, now, h.At)
 	require.Len(t, h.Lanes, 8)
 	require.Equal(t, wire.LaneStats{Lane: "counts", Lag: 5,
@@ -60,7 +64,7 @@ func TestHealthNamesWhatIsWrongWhere(t *testing.T) {
 	require.False(t, h.Processes[0].Ready)
 	require.Equal(t, "parked", h.Processes[0].Checks[0].Error)
 	require.Contains(t, r.get("/v1/health").Body, `"action":"kudos rebuild"`)
-	require.Equal(t, gone.URL, h.Processes[1].URL)
+	require.Equal(t, strings.Replace(gone.URL, "://", "://***@", 1), h.Processes[1].URL)
 	require.Contains(t, h.Processes[1].Error, "connection refused")
 	require.Equal(t, 1, asked, "a second request within 2 s gets the same answer")
 	now = now.Add(healthFor)

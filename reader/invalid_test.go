@@ -122,6 +122,8 @@ func TestInvalidBodies(t *testing.T) {
 		{`{"post_ids":[1.0]}`, "post_ids", "undecodable", `"1.0" is not a whole number in range`},
 		{`{"post_ids":[null]}`, "post_ids", "undecodable", `"null" is not a whole number in range`},
 		{`{"post_ids":[[1]]}`, "post_ids", "undecodable", `"[1]" is not a whole number in range`},
+		{`{"post_ids":["1\u002c2"]}`, "post_ids", "undecodable", `"1,2" is not a whole number in range`},
+		{`{"post_ids":[1],"post_ids":[2]}`, "post_ids", "repeated", "is given more than once"},
 		{`{"post_ids":[1,"0"]}`, "post_ids", "zero_id", "is 0"},
 		{`{"post_ids":[` + list + `]}`, "post_ids", "too_many", "has 1001 posts; at most 1000"},
 		{`{"post_ids":[1],"min_offset":3}`, "min_offset", "undecodable", aPlace},

@@ -119,6 +119,10 @@ func (q *request) readID(name string, raw json.RawMessage) uint64 {
 func unquoted(item string) string {
 	item = strings.TrimSpace(item)
 	if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
+		var text string
+		if strings.Contains(item, `\`) && json.Unmarshal([]byte(item), &text) == nil {
+			return text
+		}
 		item = item[1 : n-1] // a string with a comma is not an id, whole or in parts
 	}
 	return item

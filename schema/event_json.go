@@ -8,14 +8,26 @@ import (
 
 // eventJSON has the names of the contract and of Protobuf's JSON. Fields are raw: an error can name the invalid one.
 type eventJSON struct {
-	PostID  json.RawMessage `json:"post_id"`
-	PostID2 json.RawMessage `json:"postId"`
-	UserID  json.RawMessage `json:"user_id"`
-	UserID2 json.RawMessage `json:"userId"`
-	TimeMs  json.RawMessage `json:"time_ms"`
-	TimeMs2 json.RawMessage `json:"timeMs"`
-	Action  json.RawMessage `json:"action"`
-	Region  json.RawMessage `json:"region"`
+	PostID  rawJSON `json:"post_id"`
+	PostID2 rawJSON `json:"postId"`
+	UserID  rawJSON `json:"user_id"`
+	UserID2 rawJSON `json:"userId"`
+	TimeMs  rawJSON `json:"time_ms"`
+	TimeMs2 rawJSON `json:"timeMs"`
+	Action  rawJSON `json:"action"`
+	Region  rawJSON `json:"region"`
+}
+
+// rawJSON is a value as written, except that a string has no escapes: "LI\u004bE" is "LIKE".
+type rawJSON []byte
+
+func (r *rawJSON) UnmarshalJSON(b []byte) error {
+	var text string
+	if b[0] == '"' && bytes.IndexByte(b, '\\') >= 0 && json.Unmarshal(b, &text) == nil {
+		b = []byte(`"` + text + `"`)
+	}
+	*r = append((*r)[:0], b...)
+	return nil
 }
 
 func (e *Event) decodeJSON(b []byte) (err error) {
@@ -41,7 +53,7 @@ func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
 
 // jsonInt decodes a number or a string (browsers' numbers are exact only up to 2^53), under one of two names.
-func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...json.RawMessage) (v T, err error) {
+func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...rawJSON) (v T, err error) {
 	given := false
 	for _, raw := range raws {
 		if absent(raw) {
@@ -59,9 +71,9 @@ func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws
 	return v, nil
 }
 
-func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+func absent(raw rawJSON) bool { return len(raw) == 0 || string(raw) == "null" }
 
-func unquote(raw json.RawMessage) []byte {
+func unquote(raw rawJSON) []byte {
 	if len(raw) >= 2 && raw[0] == '"' {
 		return raw[1 : len(raw)-1]
 	}
@@ -69,7 +81,7 @@ func unquote(raw json.RawMessage) []byte {
 }
 
 // jsonAction decodes an action's name, or true and false for LIKE and UNLIKE. Others are 0, which Event.Check rejects.
-func jsonAction(raw json.RawMessage) Action {
+func jsonAction(raw rawJSON) Action {
 	switch string(raw) {
 	case `"LIKE"`, "true":
 		return Like
@@ -82,11 +94,11 @@ func jsonAction(raw json.RawMessage) Action {
 }
 
 // jsonRegion accepts any value: a malformed region must not lose the like.
-func jsonRegion(raw json.RawMessage) (r Region, malformed bool) {
+func jsonRegion(raw rawJSON) (r Region, malformed bool) {
 	if absent(raw) {
 		return UnknownRegion, false
 	}
-	if raw[0] != '"' || bytes.IndexByte(raw, '\\') >= 0 {
+	if raw[0] != '"' {
 		return UnknownRegion, true
 	}
 	r, wellFormed := ParseRegion([]byte(unquote(raw)))

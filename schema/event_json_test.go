@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -38,7 +40,14 @@ func TestEventJSON(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Mars"}`:              nowhere,
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":49}`:                  nowhere,
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":["US"]}`:              nowhere,
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`:           nowhere,
+		// Escapes are read as what they say, in names and in values.
+		`{"post\u005fid":7,"user_id":"\u0039","action":"LI\u004bE"}`:                  like,
+		`{"post_id":7,"user_id":9,"action":"\u0055NLIKE"}`:                            unlike,
+		`{"post_id":7,"user_id":9,"action":"LIKE","timeMs":"\u003100"}`:               with(func(e *Event) { e.TimeMs = 100 }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S\u002dCA"}`:        inCalifornia,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"U\"S"}`:                   nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":{"a":"\u0055S"}}`:          nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","note":"\u0000","region":"\ud800"}`: nowhere,
 		`{"post_id":18446744073709551615,"user_id":"18446744073709551615","action":"LIKE",` +
 			`"time_ms":9223372036854775807}`: with(func(e *Event) {
 			e.PostID, e.UserID, e.TimeMs = math.MaxUint64, math.MaxUint64, math.MaxInt64
@@ -95,6 +104,8 @@ func TestEventJSONPoison(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":1}`:                                    {UnknownAction, "action", unknown},
 		`{"post_id":7,"user_id":9,"action":"true"}`:                               {UnknownAction, "action", unknown},
 		`{"post_id":7,"user_id":9,"action":"ACTION_UNSPECIFIED"}`:                 {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":"t\u0072ue"}`:                          {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":"9\u0000","action":"LIKE"}`:                       {Undecodable, "user_id", noNumber},
 	} {
 		t.Run(value, func(t *testing.T) {
 			var e Event
@@ -104,6 +115,30 @@ func TestEventJSONPoison(t *testing.T) {
 	var e Event
 	requirePoison(t, DecodeEvent([]byte("8"), []byte(`{"post_id":7,"user_id":9,"action":"LIKE"}`), &e),
 		KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
+}
+
+// JSON allows any character of a string to be escaped: names, numbers in quotes, actions and regions say the same then.
+func TestEscapesSayTheSame(t *testing.T) {
+	inString := regexp.MustCompile(`"[^"]*"`)
+	escape := func(text string) string {
+		escaped := `"`
+		for _, char := range strings.Trim(text, `"`) {
+			escaped += fmt.Sprintf(`\u%04x`, char)
+		}
+		return escaped + `"`
+	}
+	for _, value := range []string{
+		`{"post_id":7,"user_id":9,"action":"LIKE"}`, `{"postId":"7","userId":"9","action":"DISLIKE","timeMs":"1700000000123"}`,
+		`{"post_id":"18446744073709551615","user_id":9,"action":"UNLIKE","time_ms":5,"region":"us-ca"}`,
+		`{"post_id":7,"user_id":9,"action":true,"region":"Mars","note":"x"}`, `{"post_id":7,"user_id":9,"action":"true"}`,
+		`{"post_id":"","user_id":9,"action":"LIKE"}`, `{"post_id":7,"user_id":"-9","action":"LIKE"}`,
+	} {
+		var plain, escaped Event
+		wantErr := DecodeEvent(nil, []byte(value), &plain)
+		err := DecodeEvent(nil, []byte(inString.ReplaceAllStringFunc(value, escape)), &escaped)
+		require.Equal(t, wantErr, err, value)
+		require.Equal(t, plain, escaped, value)
+	}
 }
 
 // An error quotes only part of a long value, because it must fit a header.

@@ -3,6 +3,7 @@
 package problem
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,7 @@ const (
 	UnknownField = "unknown_field"
 	UnknownValue = "unknown_value"
 	Empty        = "empty"
+	Repeated     = "repeated"
 )
 
 // New returns a problem of type urn:kudos:problem:slug.
@@ -169,7 +171,8 @@ func UnreadBody(err error, limit int64) *Problem {
 	return InvalidRequest(FieldError{"body", string(schema.Undecodable), "ended early"})
 }
 
-// ParseFields decodes a JSON object and rejects unknown fields: a misspelled name would silently have no effect.
+// ParseFields decodes a JSON object. It rejects unknown fields: a misspelled name would silently have no effect. It
+// rejects a field that is repeated, also as userId and user_id: readers of JSON differ in which one they take.
 func ParseFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *FieldError) {
 	if len(raw) == 0 {
 		return nil, &FieldError{whole, Empty, "is empty"}
@@ -186,6 +189,16 @@ func ParseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 		if !slices.Contains(known, name) {
 			return nil, Unknown(name, known...)
 		}
+	}
+	given, values := map[string]bool{}, json.NewDecoder(bytes.NewReader(raw))
+	for _, _ = values.Token(); values.More(); _ = values.Decode(new(json.RawMessage)) { // cannot fail: raw is valid
+		token, _ := values.Token()
+		name := token.(string)
+		field := strings.ToLower(strings.ReplaceAll(name, "_", ""))
+		if given[field] {
+			return nil, &FieldError{name, Repeated, "is given more than once"}
+		}
+		given[field] = true
 	}
 	return fields, nil
 }

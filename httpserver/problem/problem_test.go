@@ -109,6 +109,15 @@ func TestParseFields(t *testing.T) {
 	}
 	_, wrong = ParseFields([]byte(`{"z":1,"y":1,"a":1}`), "body", "a")
 	require.Equal(t, &FieldError{"y", UnknownField, "is unknown; allowed: a"}, wrong)
+	for _, raw := range []string{
+		`{"a":1,"a":1}`, `{"a":[{"a":1}],"\u0061":2}`, `{"user_id":7,"userId":7}`, `{"user_id":7,"userId":null}`,
+	} {
+		_, wrong = ParseFields([]byte(raw), "body", "a", "user_id", "userId")
+		require.Equal(t, Repeated, wrong.Reason, raw)
+		require.Equal(t, "is given more than once", wrong.Detail)
+	}
+	_, wrong = ParseFields([]byte(`{"a":{"b":1,"b":2},"user_id":[["userId"]]}`), "body", "a", "user_id", "userId")
+	require.Nil(t, wrong)
 	require.Equal(t, "is unknown; none is allowed", Unknown("z").Detail)
 	require.Len(t, Unknown(strings.Repeat("z", 100)).Field, 40)
 }

@@ -202,7 +202,7 @@ func TestRejections(t *testing.T) {
 	r := start(t, 2, func(o *Options) { quick(o); o.Slots = slots(1) })
 	server := serve(t, r, false)
 	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid, "")
-	requireProblem(t, get(t, server, "post_ids=1", "Last-Event-ID", "x"), 400, slugInvalid, "")
+	requireProblem(t, get(t, server, "post_ids=1&last_event_id=x"), 400, slugInvalid, "")
 	r.likes.set(func() { r.likes.mu.down[1] = true })
 	requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotReady, "17 records behind")
 	r.rankings.mu.Lock()

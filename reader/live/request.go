@@ -46,15 +46,13 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 		region := in.Region(trending, in.Value(trending))
 		q.ranking = &rankingKey{schema.RankingRegion(region), in.Window(window)}
 	}
-	// An EventSource that reconnects sends the header, but does not change its URL.
-	field, id := "Last-Event-ID", r.Header.Get("Last-Event-ID")
-	if id == "" {
-		field, id = query.LastEventID, in.Value(query.LastEventID)
-	}
-	if id != "" {
+	// An EventSource that reconnects sends the header, but does not change its URL. It never reconnects after a 400, so
+	// a header that is not an id counts as none: it is from another server.
+	q.seen, _ = parseEventID(r.Header.Get("Last-Event-ID"))
+	if id := in.Value(query.LastEventID); id != "" && q.seen == nil {
 		var err error
 		if q.seen, err = parseEventID(id); err != nil {
-			in.Refuse(field, string(schema.Undecodable), "%v", err)
+			in.Refuse(query.LastEventID, string(schema.Undecodable), "%v", err)
 		}
 	}
 	if wrong := in.Wrong(); len(wrong) > 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // Why a part of a request is invalid, in addition to schema's and problem's reasons.
-const Repeated, TooMany, OutOfRange = "repeated", "too_many", "out_of_range"
+const TooMany, OutOfRange = "too_many", "out_of_range"
 
 const maxParameters = 5 // of any route
 
@@ -74,7 +74,7 @@ func (in *Input) add(pair string) {
 	case name == PostIDs:
 		in.values[i] += "," + value
 	default:
-		in.Refuse(name, Repeated, "is given more than once")
+		in.Refuse(name, problem.Repeated, "is given more than once")
 	}
 	in.given[i] = true
 }

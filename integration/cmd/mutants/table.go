@@ -56,6 +56,7 @@ var mutants = []mutant{
 	{1, "the latest event time decides", one(foldGo, "cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.Offset <= p.Offset"), simulation},
 	{1, "for equal times the later offset decides", one(foldGo, "cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.TimeMs <= p.TimeMs"), simulation},
 	{1, "event times are capped at 60 s after log append", one("schema/event.go", "MaxAheadMs = 60_000", "MaxAheadMs = 60_000_000"), simulation},
+	{1, "escapes in JSON are read as what they say", one("schema/event_json.go", "bytes.IndexByte(b, '\\\\') >= 0 &&", "false && bytes.IndexByte(b, '\\\\') >= 0 &&"), test("schema", "TestEscapesSayTheSame")},
 	{1, "an absent time is the log-append time", one("schema/event.go", "		e.TimeMs = appendMs\n	}\n	if limit", "		e.TimeMs = 1\n	}\n	if limit"), simulation},
 	{1, "the wall clock decides nothing", one(classifyGo, "e.ResolveTime(rec.Timestamp.UnixMilli())", "e.ResolveTime(time.Now().UnixMilli())"), simulation},
 	{1, "the events of a pair are applied in order, not only the last", one(foldGo,
