@@ -108,7 +108,7 @@ Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a differe
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
-	add("repair", a.auditCommand(), a.rebuildCommand())
+	add("repair", a.auditCommand(), a.rebuildCommand(), a.transactionsCommand())
 	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(),
 		a.versionCommand())
 	return root

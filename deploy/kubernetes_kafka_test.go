@@ -89,6 +89,14 @@ func TestKubernetesAlertsEqualTheRules(t *testing.T) {
 		require.Equal(t, "PrometheusRule", o.Kind)
 		require.JSONEq(t, string(want), string(o.Spec))
 	}
+
+	cmd := exec.CommandContext(t.Context(), "./kubernetes/prometheusrule.sh")
+	cmd.Env = append(os.Environ(), "RUNBOOKS=https://wiki.example.com/kudos")
+	alerts, err = cmd.Output()
+	require.NoError(t, err)
+	links := strings.Count(string(alerts), "runbook_url: ")
+	require.NotZero(t, links)
+	require.Equal(t, links, strings.Count(string(alerts), "runbook_url: https://wiki.example.com/kudos#kudos"))
 }
 
 // TestChartEqualsKustomizations: Helm installs the same objects, besides the alerts, with setup before the roles.

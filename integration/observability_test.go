@@ -168,7 +168,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			alerts = append(alerts, r.Alert)
 			require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], r.Alert)
 			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
-			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook_url"])
+			require.Equal(t, "https://github.com/OWNER/kudos/blob/HEAD/docs/operations.md#"+strings.ToLower(r.Alert),
+				r.Annotations["runbook_url"], "absolute: it is followed from a message")
 		}
 	}
 	heading := regexp.MustCompile(`(?m)^### (Kudos\w+)$`)

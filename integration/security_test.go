@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,8 +47,9 @@ func newSecured(t *testing.T) *secured {
 	parallel(t, tier.Verify)
 	s := &secured{system: newSystem(t), authority: stack.NewAuthority(t), settings: map[string]string{},
 		roles: map[string]*process{}, want: map[uint64]count{}}
-	s.kafka = stack.KafkaForTest(t,
-		stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: kafkaProperties})
+	properties := maps.Clone(kafkaProperties)
+	maps.Copy(properties, unverified)
+	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: properties})
 	s.brokers = s.kafka.Brokers() // all clients of the plain listener are super users
 	own := s.authority.IssueForTest(t, "mysql")
 	s.database = stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log,
@@ -198,6 +200,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	get[any](t, "%s/v1/analytics/likes", s.reads.base)
 
 	s.commands()
+	s.transactions()
 	s.rebuildAll()
 	s.refusals()
 	s.park()
@@ -238,6 +241,26 @@ func (s *secured) commands() {
 	s.counted()
 	s.as("processor", "config")
 	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
+}
+
+// transactions aborts an open transaction by its id, and a hanging one by its markers.
+func (s *secured) transactions() {
+	cl := s.client(kgo.TransactionalID("upstream"))
+	require.NoError(s.t, cl.BeginTransaction())
+	poison := &kgo.Record{Topic: schema.TopicLikes, Value: []byte("not an event")}
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), poison).FirstErr())
+	s.hang()
+	for range 2 {
+		var open []struct {
+			ID string `json:"producer_id"`
+		}
+		s.report(&open, 0, "transactions", "--output", "json", "--config", s.settings["transactions"])
+		for _, o := range open {
+			s.run("transactions", "--abort", o.ID, "--yes", "--max-timeout=1ms", "--config", s.settings["transactions"])
+		}
+	}
+	waitFor(s.t, time.Minute, "no transaction", func() bool { return s.as("transactions", "transactions") == "" })
+	s.counted()
 }
 
 // rebuildAll deletes the state table, then like-updates, and runs the rebuild commands that require stopped roles.

@@ -136,6 +136,7 @@ func TestMisroutedEventsCountOnce(t *testing.T) {
 	require.Equal(t, 2*len(records), p.metric("kudos_events_folded_total"),
 		"each is seen where it was found and in its partition")
 	require.Equal(t, len(records)/2, p.metric("kudos_events_capped_total"))
+	require.Equal(t, len(records)/2, p.metric("kudos_events_ahead_total"))
 	require.Equal(t, len(records)/2, p.metric("kudos_events_bad_region_total"))
 	require.Zero(t, p.metric("kudos_dead_letters_total"))
 	require.Equal(t, 2*len(records), s.seen()[schema.TopicLikes], "each is forwarded once")

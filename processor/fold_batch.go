@@ -116,6 +116,7 @@ func (w *foldWorker) count(records int, out *output) {
 	m.forwarded.Add(float64(out.forwards))
 	m.transitions.Add(float64(out.transitions))
 	m.duplicates.Add(float64(out.events - out.transitions))
+	m.ahead.Add(float64(out.ahead))
 	m.capped.Add(float64(out.capped))
 	m.badRegions.Add(float64(out.badRegions))
 	m.updates.Add(float64(out.updates))
@@ -155,6 +156,7 @@ type output struct {
 	progress                              schema.Progress
 	events, transitions                   int // folded; those that changed a reaction
 	updates, forwards, capped, badRegions int
+	ahead                                 int
 	deadLetters                           []*kgo.Record
 	reasons                               []schema.PoisonReason
 	spans                                 []trace.Span // of the events that are traced
@@ -171,6 +173,7 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 	out.events += len(v.Events)
 	out.transitions += r.Transitions
 	out.forwards += len(v.Forwards)
+	out.ahead += v.Ahead
 	out.capped += v.Capped
 	out.badRegions += v.BadRegions
 	out.deadLetters = append(out.deadLetters, v.DeadLetters...)

@@ -14,8 +14,8 @@ import (
 
 // metrics of the role. Counters count committed work: work that was repeated after a failure counts once.
 type metrics struct {
-	events, forwarded, transitions, duplicates, capped, badRegions prometheus.Counter // of likes
-	transactions, updates, applied, rows, applies                  prometheus.Counter
+	events, forwarded, transitions, duplicates, ahead, capped, badRegions prometheus.Counter // of likes
+	transactions, updates, applied, rows, applies                         prometheus.Counter
 
 	deadLetters  *prometheus.CounterVec   // by reason
 	failed       *prometheus.CounterVec   // by group and outcome
@@ -50,6 +50,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		transitions: counter("transitions_total", "Events that changed a reaction."),
 		duplicates: counter("duplicates_total", "Events that changed no reaction: they repeated the current "+
 			"reaction, or arrived after a later event of the same user on the post."),
+		ahead: counter("events_ahead_total", "Events whose time was more than 1 s ahead of the log-append time, "+
+			"capped ones included. Above zero: a clock is wrong."),
 		capped: counter("events_capped_total", "Events whose time was more than 60 s ahead of the log-append time."),
 		badRegions: counter("events_bad_region_total",
 			"Events whose region is not an ISO 3166 code; they count under ZZ."),

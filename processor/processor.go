@@ -102,7 +102,6 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 		if refusal, ok := errors.AsType[*kafka.SetupError](err); ok {
 			return fmt.Errorf("%w; run: %s", refusal, refusal.Action)
 		}
-		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
 		p.fold.NotYet(err)
 		p.apply.NotYet(err)
 		kafka.Sleep(ctx, p.opts.ParkInterval)

@@ -49,7 +49,7 @@ type countsLane interface {
 	lane
 	Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error)
 	Totals() view.Totals
-	Lag() (events int64, behind time.Duration, known bool)
+	Lag() (events int64, behind time.Duration, open []wire.OpenTransaction, known bool)
 }
 
 // reactionsLane is what the API needs of view.Reactions.

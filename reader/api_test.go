@@ -179,8 +179,11 @@ func TestStats(t *testing.T) {
 		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}],
 		"reactions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
-		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
+		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}],
+		"transactions":[]}`)
 
+	r.likes.mu.hiding = []wire.OpenTransaction{{Topic: "likes", Position: wire.Position{Partition: 1, Offset: 20},
+		End: 22, OpenMs: 61_000}}
 	r.likes.mu.lag, r.likes.mu.lagKnown = 1500*time.Millisecond, true
 	r.likes.mu.notReady[2] = &view.NotReadyError{Topic: "t", Partition: 2, Behind: 5}
 	r.get("/v1/stats").RequireJSON(200,
@@ -189,7 +192,8 @@ func TestStats(t *testing.T) {
 		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}],
 		"reactions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
-		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
+		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}],
+		"transactions":[{"topic":"likes","partition":1,"offset":20,"high_watermark":22,"open_ms":61000}]}`)
 	r.likes.mu.notReady[2] = io.ErrUnexpectedEOF
 	r.get("/v1/stats").RequireProblem(http.StatusInternalServerError, "internal", "")
 }

@@ -60,7 +60,7 @@ func (a *api) getStats(q *request) (reply, error) {
 	}
 	totals := a.counts.Totals()
 	stats := wire.Stats{Posts: totals.Posts, Likes: totals.Likes, Dislikes: totals.Dislikes, EventsBehind: -1,
-		LagMs: -1}
+		LagMs: -1, Transactions: []wire.OpenTransaction{}}
 	var err error
 	if stats.Partitions, err = laneStats(a.counts); err != nil {
 		return reply{}, err
@@ -76,8 +76,8 @@ func (a *api) getStats(q *request) (reply, error) {
 		}
 		stats.Reactions = append(stats.Reactions, list...)
 	}
-	if events, behind, known := a.counts.Lag(); known {
-		stats.EventsBehind, stats.LagMs = events, behind.Milliseconds()
+	if events, behind, open, known := a.counts.Lag(); known {
+		stats.EventsBehind, stats.LagMs, stats.Transactions = events, behind.Milliseconds(), open
 	}
 	return encode(q, noCache, stats)
 }

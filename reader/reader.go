@@ -190,7 +190,7 @@ func (c viewCollector) collect(ch chan<- prometheus.Metric, lane string, of *vie
 			}
 		}
 	}
-	if events, behind, known := of.Lag(); known {
+	if events, behind, _, known := of.Lag(); known {
 		gauge(viewEvents, float64(events))
 		gauge(viewLag, behind.Seconds())
 	}

@@ -148,6 +148,7 @@ type fakeLikes struct {
 		likers     []wire.Liker // of post 1
 		lag        time.Duration
 		lagKnown   bool
+		hiding     []wire.OpenTransaction
 		moved      chan struct{} // closed when asOf moves
 		waits      chan wire.Position
 		beyondEnd  error // what CheckEnds returns
@@ -333,10 +334,14 @@ func (f *fakeLikes) Likers(
 
 func (f *fakeLikes) Totals() view.Totals { return view.Totals{Posts: 3, Likes: 5, Dislikes: 1} }
 
-func (f *fakeLikes) Lag() (int64, time.Duration, bool) {
+func (f *fakeLikes) Open() []wire.OpenTransaction {
+	return append([]wire.OpenTransaction{}, f.mu.hiding...)
+}
+
+func (f *fakeLikes) Lag() (int64, time.Duration, []wire.OpenTransaction, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return 12, f.mu.lag, f.mu.lagKnown
+	return 12, f.mu.lag, f.mu.hiding, f.mu.lagKnown
 }
 
 type fakeRankings struct {

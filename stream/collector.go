@@ -31,6 +31,10 @@ var (
 	stateDesc = prometheus.NewDesc("kudos_partition_state",
 		"1 for the state that an assigned partition is in: starting, running, parked or fenced.",
 		[]string{"group", "partition", "state"}, nil)
+	hiddenDesc = prometheus.NewDesc("kudos_hidden_records", "Records of an assigned partition that an open "+
+		"transaction hides: high watermark less last stable offset.", []string{"group", "partition"}, nil)
+	openDesc = prometheus.NewDesc("kudos_open_transaction_age_seconds", "Seconds that the last stable offset of an "+
+		"assigned partition has not moved, while records are hidden; else 0.", []string{"group", "partition"}, nil)
 	parkedDesc = prometheus.NewDesc("kudos_parked_partitions",
 		"Assigned partitions that are parked, by cause.", []string{"group", "cause"}, nil)
 )
@@ -49,6 +53,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(ch, lagDesc, float64(s.Lag), c.group, s.Topic, partition)
 		gauge(ch, standsDesc, s.Stands.Seconds(), c.group, partition)
 		gauge(ch, positionDesc, float64(s.Position.Offset), c.group, partition)
+		gauge(ch, hiddenDesc, float64(s.hidden.records), c.group, partition)
+		gauge(ch, openDesc, s.hidden.age.Seconds(), c.group, partition)
 		gauge(ch, stateDesc, 1, c.group, partition, s.State)
 	}
 	for _, cause := range causes { // all of them: an alert needs a 0 to resolve

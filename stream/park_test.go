@@ -1,11 +1,14 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -226,4 +229,28 @@ func TestFetchErrorsAreRetried(t *testing.T) {
 		c.Produce(testkit.Records(input, 0, 10*i, 10)...)
 		l.waitProcessed(0, offsets(0, int64(10*i+10)))
 	}
+}
+
+// TestOutageIsLoggedOnceByAPartition, although each step fails in other words; at the end with how often it failed.
+func TestOutageIsLoggedOnceByAPartition(t *testing.T) {
+	p, _, _, _ := opened(t, 5)
+	var log bytes.Buffer
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	p.fail(errors.New("apply: connection refused"))
+	for range 3 {
+		p.retryAt = time.Now()
+		require.True(t, p.Step(t.Context()))
+		p.fail(errors.New("read the position: connection refused"))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "partition is parked"), log.String())
+	require.Contains(t, p.Status().Reason, "read the position", "/readyz has the last one")
+	p.fail(Park(CauseState, "do this", "it is broken"))
+	require.Equal(t, 2, strings.Count(log.String(), "partition is parked"), log.String())
+
+	p.retryAt = time.Now()
+	require.True(t, p.Step(t.Context()))
+	p.queue.seekConfirmed(kafka.Position{Offset: 5, Epoch: 1})
+	p.Deliver(fetchOf(5, nil, "a"))
+	require.True(t, p.Step(t.Context()))
+	require.Regexp(t, `"partition resumes".* failed_attempts=4`, log.String())
 }

@@ -112,6 +112,7 @@ type Partition struct {
 		position    kafka.Position
 		movedAt     time.Time // when the position last moved, or a tick found no lag
 		inFlight    int       // records that the worker processes
+		hidden      hidden
 	}
 }
 
@@ -276,12 +277,12 @@ func (p *Partition) worked(b *Batch) {
 	// A tick is progress only if there is no lag: the records that failed may not have been fetched again.
 	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 {
 		p.mu.movedAt = time.Now()
-		p.failures = 0
 		if p.mu.lastFailure != (Failure{}) {
-			p.log.Info("partition resumes", "offset", b.Next.Offset)
+			p.log.Info("partition resumes", "offset", b.Next.Offset, "failed_attempts", p.failures)
 			p.mu.lastFailure = Failure{}
 			p.mu.since = p.mu.movedAt
 		}
+		p.failures = 0
 	}
 	p.mu.position, p.mu.inFlight = b.Next, 0
 	p.mu.Unlock()
@@ -314,7 +315,9 @@ func (p *Partition) fail(err error) {
 		why.Action = cmp.Or(p.opts.LossAction, why.Action)
 	}
 	p.retryAt = time.Now().Add(p.backoff(parks(err)))
-	if p.mu.failure.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
+	// While a server is unavailable, each step fails in words of its own.
+	still := why.Cause == CauseUnavailable && cmp.Or(p.mu.failure, p.mu.lastFailure).Cause == CauseUnavailable
+	if !still && p.mu.failure.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
 		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason,
 			"action", cmp.Or(why.Action, byItself), "retry_in", time.Until(p.retryAt).Round(time.Millisecond))
 	}

@@ -133,6 +133,7 @@ func TestLagIsEndMinusPosition(t *testing.T) {
 	require.Positive(t, got["kudos_position_age_seconds group 0"])
 	delete(got, "kudos_position_age_seconds group 0")
 	require.Equal(t, map[string]float64{"kafka_consumergroup_lag group 0 input": 1901, "kudos_position group 0": 100,
+		"kudos_hidden_records group 0": 0, "kudos_open_transaction_age_seconds group 0": 0,
 		"kudos_partition_state group 0 running": 1}, got)
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 2000))

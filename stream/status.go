@@ -24,7 +24,7 @@ func (p *Partition) Status() PartitionStatus {
 		}
 	}
 	status := PartitionStatus{Topic: p.assignment.Topic, Partition: p.assignment.Partition, State: p.mu.state,
-		Failure: p.mu.failure, Since: p.mu.since, Position: p.mu.position, Lag: lag}
+		Failure: p.mu.failure, Since: p.mu.since, Position: p.mu.position, Lag: lag, hidden: p.mu.hidden}
 	if lag > 0 {
 		status.Stands = time.Since(p.mu.movedAt)
 	}
@@ -56,6 +56,7 @@ type PartitionStatus struct {
 	// seconds). It excludes control records that were fetched; while nothing is fetched, it includes them.
 	Lag    int64         `json:"lag_records"`
 	Stands time.Duration `json:"-"` // how long the position has not moved although there is lag
+	hidden hidden
 }
 
 // GroupStatus is the status of a group's assigned partitions.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"kudos/stream/kafka"
 )
 
 // This file watches a session's partitions: where their logs end (a paused client does not report it), and stalls.
@@ -45,8 +47,8 @@ func (s *session) look(p *Partition) {
 	}
 }
 
-// askForEnds requests the last stable offsets of all partitions, with one request per broker (and the metadata, which
-// the client may have). If a broker does not answer, its ends stay.
+// askForEnds requests the ends of all partitions, with two requests per broker (and the metadata, which the client may
+// have). If a broker does not answer, its ends stay.
 func (s *session) askForEnds() {
 	if len(s.partitions()) == 0 {
 		return
@@ -57,14 +59,36 @@ func (s *session) askForEnds() {
 	for n, p := range s.partitions() {
 		before[n] = p.queue.end()
 	}
-	listed, _ := kadm.NewClient(s.cl).ListCommittedOffsets(ctx, s.topic) // after an error those of the others
+	high, stable, _ := kafka.ListEnds(ctx, s.cl, s.topic) // after an error those of the others
 	for n, p := range s.partitions() {
-		if end, ok := listed[s.topic][n]; !ok || end.Err != nil {
+		if end, ok := stable[s.topic][n]; !ok || end.Err != nil {
 			p.unanswered = time.Now()
 		} else {
 			p.queue.endsAt(end.Offset, before[n])
+			p.mu.Lock()
+			p.mu.hidden.observe(high[s.topic][n], end, time.Now())
+			p.mu.Unlock()
 		}
 	}
+}
+
+// hidden is what an open transaction hides from consumers: the records from the last stable offset on.
+type hidden struct {
+	stable, records int64         // the last stable offset; up to the high watermark, markers included
+	since           time.Time     // when this last stable offset was first seen below the high watermark
+	age             time.Duration // of that; 0: nothing is hidden
+}
+
+// observe updates h. While transactions end, the last stable offset moves, and the age is 0.
+func (h *hidden) observe(high, stable kadm.ListedOffset, now time.Time) {
+	if high.Topic == "" || high.Err != nil || stable.Err != nil {
+		return // not known
+	}
+	records := max(0, high.Offset-stable.Offset)
+	if records == 0 || h.records == 0 || h.stable != stable.Offset {
+		h.since = now
+	}
+	*h = hidden{stable.Offset, records, h.since, now.Sub(h.since)}
 }
 
 // die ends the process with all goroutines' stacks, which show why a partition stalled; another process continues it.

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
@@ -155,3 +157,55 @@ func TestExitShowsTheReason(t *testing.T) {
 }
 
 func stuckHere() { select {} }
+
+// TestOpenTransactionIsSeen: an open transaction has an age that grows until it ends. Idle partitions have none.
+func TestOpenTransactionIsSeen(t *testing.T) {
+	t.Parallel()
+	c, l := newInput(t, 2, 0)
+	p, _ := c.run(l, func(o *ProcessorOptions) { o.watchInterval = 5 * time.Millisecond })
+	of := func(partition int) (records, age float64) {
+		values := testkit.Gauges(t, NewCollector(p))
+		return values[fmt.Sprintf("kudos_hidden_records group %d", partition)],
+			values[fmt.Sprintf("kudos_open_transaction_age_seconds group %d", partition)]
+	}
+	c.Produce(testkit.Records(input, 0, 0, 10)...)
+	l.waitProcessed(0, offsets(0, 10))
+	_, age := of(0)
+	require.Zero(t, age, "nothing is written")
+
+	writer := c.Client(kgo.TransactionalID("hanging"))
+	require.NoError(t, writer.BeginTransaction())
+	require.NoError(t, writer.ProduceSync(t.Context(), testkit.Records(input, 0, 0, 3)...).FirstErr())
+	testkit.WaitFor(t, "the transaction to be old", func() bool { _, age := of(0); return age > 0.2 })
+	records, _ := of(0)
+	require.EqualValues(t, 3, records)
+	records, age = of(1)
+	require.Zero(t, records+age, "the other partition")
+	require.NoError(t, p.Ready(), "counting continues")
+
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
+	testkit.WaitFor(t, "its end", func() bool { records, age := of(0); return records+age == 0 })
+	l.waitProcessed(0, offsets(0, 13))
+}
+
+// TestEndingTransactionsHaveNoAge: the last stable offset moves as fast as they end, although one is always open.
+func TestEndingTransactionsHaveNoAge(t *testing.T) {
+	t.Parallel()
+	at := func(offset int64) kadm.ListedOffset { return kadm.ListedOffset{Topic: input, Offset: offset} }
+	now := time.Now()
+	var h hidden
+	for offset := range int64(100) {
+		now = now.Add(time.Second)
+		h.observe(at(offset+2), at(offset), now)
+		require.Zero(t, h.age)
+	}
+	now = now.Add(time.Second)
+	h.observe(at(200), at(99), now)
+	require.Equal(t, time.Second, h.age)
+	h.observe(kadm.ListedOffset{}, at(99), now.Add(time.Second))
+	require.Equal(t, time.Second, h.age, "an unknown end says nothing")
+	h.observe(at(200), at(200), now.Add(time.Hour))
+	require.Zero(t, h.age, "nothing is written")
+	h.observe(at(201), at(200), now.Add(2*time.Hour))
+	require.Zero(t, h.age, "the age is not that of the offset")
+}

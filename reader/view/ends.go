@@ -131,23 +131,16 @@ func (l *Likes) AskKafka(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 		return nil
 	}
 	adm := kadm.NewClient(cl)
-	topics := []string{schema.TopicLikes, schema.TopicState, schema.TopicCounts, schema.TopicTrending}
-	// The last stable offsets come second: a transaction that ends between the two requests is not open.
-	ends, err := adm.ListEndOffsets(ctx, topics...)
-	stable, stableErr := adm.ListCommittedOffsets(ctx, topics...)
-	for _, at := range stable.Offsets().Sorted() {
-		if end, ok := ends.Lookup(at.Topic, at.Partition); ok && end.Err == nil && at.At < end.Offset {
-			h.Transactions = append(h.Transactions, wire.OpenTransaction{
-				Topic: at.Topic, Position: wire.Position{Partition: at.Partition, Offset: at.At}, End: end.Offset})
-		}
-	}
+	ends, stable, err := kafka.ListEnds(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicCounts,
+		schema.TopicUpdates, schema.TopicTrending)
+	h.Transactions = openTransactions(ends, stable)
 	audits, auditErr := adm.FetchOffsetsForTopics(ctx, schema.GroupAudit, schema.TopicState)
 	last, _ := audits.Lookup(schema.TopicState, 0)
 	if last.Metadata != "" {
 		auditErr = errors.Join(auditErr, json.Unmarshal([]byte(last.Metadata), &h.Audit))
 	}
 	for what, err := range map[string]error{
-		"the end offsets": errors.Join(err, stableErr, ends.Error(), stable.Error()),
+		"the end offsets": errors.Join(err, ends.Error(), stable.Error()),
 		"the last audit":  errors.Join(auditErr, last.Err),
 	} {
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
@@ -155,6 +148,17 @@ func (l *Likes) AskKafka(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 		}
 	}
 	return stable
+}
+
+func openTransactions(high, stable kadm.ListedOffsets) []wire.OpenTransaction {
+	open := []wire.OpenTransaction{}
+	for _, at := range stable.Offsets().Sorted() {
+		if end, ok := high.Lookup(at.Topic, at.Partition); ok && end.Err == nil && at.At < end.Offset {
+			open = append(open, wire.OpenTransaction{
+				Topic: at.Topic, Position: wire.Position{Partition: at.Partition, Offset: at.At}, End: end.Offset})
+		}
+	}
+	return open
 }
 
 func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {
@@ -179,8 +183,9 @@ type lagProbe struct {
 		sync.Mutex
 		events  int64
 		last    time.Duration
-		waiting time.Time // start of the current wait; zero: none
-		looked  time.Time // when the end offsets were last known; zero: never
+		waiting time.Time              // start of the current wait; zero: none
+		looked  time.Time              // when the end offsets were last known; zero: never
+		open    []wire.OpenTransaction // in likes, when the end offsets were last known
 	}
 }
 
@@ -233,7 +238,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	if err != nil {
 		return nil, err
 	}
-	offsets, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, schema.TopicLikes)
+	high, offsets, err := kafka.ListEnds(ctx, cl, schema.TopicLikes)
 	if err == nil {
 		err = offsets.Error()
 	}
@@ -264,7 +269,15 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.events, l.mu.looked = events, time.Now()
+	open := openTransactions(high, offsets)
+	for i := range open {
+		for _, was := range l.mu.open {
+			if was.Position == open[i].Position {
+				open[i].OpenMs = was.OpenMs + time.Since(l.mu.looked).Milliseconds()
+			}
+		}
+	}
+	l.mu.events, l.mu.open, l.mu.looked = events, open, time.Now()
 	return ends, nil
 }
 
@@ -301,7 +314,7 @@ func (l *lagProbe) await(ctx context.Context, want []wire.Position) []wire.Posit
 	return nil
 }
 
-func (l *lagProbe) present() (events int64, behind time.Duration, known bool) {
+func (l *lagProbe) present() (events int64, behind time.Duration, open []wire.OpenTransaction, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	behind = l.mu.last
@@ -312,5 +325,5 @@ func (l *lagProbe) present() (events int64, behind time.Duration, known bool) {
 	if blind := time.Since(l.mu.looked); blind > lagBlind {
 		behind = max(behind, blind)
 	}
-	return l.mu.events, behind, !l.mu.looked.IsZero()
+	return l.mu.events, behind, l.mu.open, !l.mu.looked.IsZero()
 }

@@ -25,14 +25,14 @@ func TestLag(t *testing.T) {
 	l := newLikes(t, f.kafka)
 	requireLag := func(want int64) {
 		testkit.WaitFor(t, fmt.Sprintf("a lag of %d", want), func() bool {
-			events, _, known := l.Counts.Lag()
+			events, _, _, known := l.Counts.Lag()
 			return known && events == want
 		})
 	}
 	requireLag(0)
 	f.like(1, 3)
 	requireLag(3)
-	_, behind, _ := l.Counts.Lag()
+	_, behind, _, _ := l.Counts.Lag()
 	require.Positive(t, behind)
 	f.transaction(1, 2)
 	requireLag(1)
@@ -70,14 +70,14 @@ func TestStillWaitedFor(t *testing.T) {
 // While Kafka is unavailable, the view must not be reported as up to date.
 func TestLagWhileUnknown(t *testing.T) {
 	l := &lagProbe{}
-	_, _, known := l.present()
+	_, _, _, known := l.present()
 	require.False(t, known)
 	l.mu.last, l.mu.looked = time.Millisecond, time.Now()
-	_, behind, known := l.present()
+	_, behind, _, known := l.present()
 	require.True(t, known)
 	require.Equal(t, time.Millisecond, behind)
 	l.mu.looked = time.Now().Add(-time.Hour)
-	_, behind, known = l.present()
+	_, behind, _, known = l.present()
 	require.True(t, known)
 	require.GreaterOrEqual(t, behind, time.Hour)
 }
@@ -218,7 +218,8 @@ func TestEndOffsetsAreRequestedTogether(t *testing.T) {
 
 func TestAskKafkaForOpenTransactionsAndTheLastAudit(t *testing.T) {
 	t.Parallel()
-	cluster, kafka := broker(t, schema.TopicState, schema.TopicCounts, schema.TopicLikes, schema.TopicTrending)
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicCounts, schema.TopicLikes, schema.TopicTrending,
+		schema.TopicUpdates)
 	f := newFoldOn(t, cluster, kafka, 30, 3)
 	l := newCopy(f.kafka, t.TempDir())
 	var early wire.Health
@@ -252,4 +253,30 @@ func TestAskKafkaForOpenTransactionsAndTheLastAudit(t *testing.T) {
 	require.WithinDuration(t, time.Now(), h.Audit.At, time.Minute)
 	h.Audit.At = time.Time{}
 	require.Equal(t, &schema.AuditResult{Deep: true, Differences: 1, NotCompared: 2, Exit: 3}, h.Audit)
+}
+
+// TestOpenTransactionsOfLikes: with how long they have been open, once they were seen twice in a row.
+func TestOpenTransactionsOfLikes(t *testing.T) {
+	t.Parallel()
+	cluster, kafka := broker(t, schema.TopicLikes)
+	l := &lagProbe{partitions: func() (int32, error) { return 0, nil }}
+	look := func() []wire.OpenTransaction {
+		_, err := l.look(t.Context(), cluster.Client())
+		require.NoError(t, err, kafka)
+		_, _, open, _ := l.present()
+		return open
+	}
+	require.Empty(t, look())
+	cl := cluster.Client(kgo.TransactionalID("open"))
+	require.NoError(t, cl.BeginTransaction())
+	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicLikes, Partition: 1}).FirstErr())
+	require.Zero(t, look()[0].OpenMs, "it may have begun just now")
+	time.Sleep(2 * time.Millisecond)
+	open := look()
+	require.Len(t, open, 1)
+	require.Positive(t, open[0].OpenMs)
+	require.Equal(t, wire.OpenTransaction{Topic: schema.TopicLikes, Position: wire.Position{Partition: 1}, End: 1,
+		OpenMs: open[0].OpenMs}, open[0])
+	require.NoError(t, cl.EndTransaction(t.Context(), kgo.TryAbort))
+	require.Empty(t, look())
 }

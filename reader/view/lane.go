@@ -140,7 +140,9 @@ func (l *Lane) await(ctx context.Context, partition int32, reached func(*schema.
 
 // Lag returns how many events of likes are not in the view yet, and how long ago, at most, the view had all that there
 // were, as of the last measurement. known is false before the first.
-func (l *Lane) Lag() (events int64, behind time.Duration, known bool) { return l.lag.present() }
+func (l *Lane) Lag() (events int64, behind time.Duration, open []wire.OpenTransaction, known bool) {
+	return l.lag.present()
+}
 
 // pin calls find with a partition's store while nothing is written to it, then use, unless nil. Both read as of asOf.
 func (l *Lane) pin(

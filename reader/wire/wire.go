@@ -152,10 +152,11 @@ type Stats struct {
 	Dislikes int64 `json:"dislikes"`
 	Events   int64 `json:"events"`
 	// EventsBehind and LagMs are -1 while unknown.
-	EventsBehind int64            `json:"events_behind"`
-	LagMs        int64            `json:"lag_ms"`
-	Partitions   []PartitionStats `json:"partitions"` // of counts
-	Reactions    []PartitionStats `json:"reactions"`  // of the partitions that this reader keeps
+	EventsBehind int64             `json:"events_behind"`
+	LagMs        int64             `json:"lag_ms"`
+	Partitions   []PartitionStats  `json:"partitions"`   // of counts
+	Reactions    []PartitionStats  `json:"reactions"`    // of the partitions that this reader keeps
+	Transactions []OpenTransaction `json:"transactions"` // that hide events of likes from all readers
 }
 
 // PartitionStats is the position of a partition. The offset is 0 while the partition is not ready.
@@ -191,8 +192,9 @@ type Process struct {
 // OpenTransaction is in a partition whose records from Stable on consumers do not get yet.
 type OpenTransaction struct {
 	Position
-	Topic string `json:"topic"`
-	End   int64  `json:"high_watermark"`
+	Topic  string `json:"topic"`
+	End    int64  `json:"high_watermark"`
+	OpenMs int64  `json:"open_ms,omitempty"` // how long the last stable offset has not moved; 0: unknown
 }
 
 // The most requested bodies are written without reflection; a test compares them with encoding/json. as_of is the last

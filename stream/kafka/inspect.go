@@ -141,6 +141,14 @@ func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition 
 	}
 }
 
+// ListEnds returns high watermarks, and then last stable offsets: a transaction that ends in between is not open.
+func ListEnds(ctx context.Context, cl *kgo.Client, topics ...string) (high, stable kadm.ListedOffsets, err error) {
+	adm := kadm.NewClient(cl)
+	high, err = adm.ListEndOffsets(ctx, topics...)
+	stable, stableErr := adm.ListCommittedOffsets(ctx, topics...)
+	return high, stable, errors.Join(err, stableErr)
+}
+
 // Sleep waits for d, and reports whether it did: ctx may end first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {

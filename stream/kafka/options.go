@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/plugin/kslog"
 )
 
 // Options configures how this process connects to Kafka. All its clients are built from it.
@@ -63,12 +62,13 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 	if err := o.CheckFiles(); err != nil {
 		return nil, err
 	}
+	clientLog := newClientLog(log.With("component", "kafka"))
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...),
 		kgo.ClientID(o.ClientID),
-		kgo.WithLogger(quietClient{kslog.New(log.With("component", "kafka"))}),
+		kgo.WithLogger(clientLog),
 		kgo.DisableClientMetrics(),
-		kgo.WithHooks(o.Hooks...),
+		kgo.WithHooks(append(o.Hooks[:len(o.Hooks):len(o.Hooks)], clientLog)...),
 		kgo.Dialer(o.dial),
 		kgo.RetryTimeout(o.RequestTimeout),
 		// This is how soon a new leader is found; the client's default of 5 s would be as long an outage.
@@ -83,10 +83,6 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 	}
 	return cl, nil
 }
-
-type quietClient struct{ kgo.Logger } // drops the client's info messages: several lines per transaction
-
-func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }
 
 // Clients creates the clients of workers. Options does so for real brokers.
 type Clients interface {

@@ -22,6 +22,7 @@ type Classified struct {
 	Events                []fold.Event
 	Forwards, DeadLetters []*kgo.Record         // ready to be produced
 	Reasons               []schema.PoisonReason // of DeadLetters
+	Ahead                 int                   // events over 1 s ahead of the log-append time: a clock is wrong
 	Capped, BadRegions    int
 	Traced                []Traced
 	Layouts               uint32         // before the current one; Reset keeps it
@@ -57,6 +58,9 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {
 		v.forward(rec, &e.Event, owner, layout)
 		return
+	}
+	if e.TimeMs > rec.Timestamp.UnixMilli()+1000 { // here, so that a forwarded event counts once
+		v.Ahead++
 	}
 	var known bool
 	if e.Region, known = v.Regions.Of(e.Region, rec.Offset); !known {

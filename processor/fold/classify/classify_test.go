@@ -211,6 +211,17 @@ func TestEventInItsPartitionIsFolded(t *testing.T) {
 	}
 }
 
+// TestEventsAheadOfTheLogAreCounted: only a wrong clock can make them; old events are normal.
+func TestEventsAheadOfTheLogAreCounted(t *testing.T) {
+	var v Classified
+	for i, timeMs := range []int64{0, 1, appendMs, appendMs + 1000, appendMs + 1001, appendMs + 60_001} {
+		v.Add(foldtest.Record(1, int64(i), fmt.Sprint(foldtest.PostAt(1, 0)),
+			fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d}`, timeMs)), testLayout)
+	}
+	require.Len(t, v.Events, 6)
+	require.Equal(t, []int{2, 1}, []int{v.Ahead, v.Capped})
+}
+
 // A Classified is reused for the next batch.
 func TestResetKeepsNothing(t *testing.T) {
 	v := classifyOne(foldtest.Record(1, 8, "0", "{}"))

@@ -58,7 +58,7 @@ export class Headline {
     this.#point((stats.events - before.stats.events) / elapsed, (stats.likes - before.stats.likes) / elapsed);
   }
 
-  #showLag({ lag_ms: lag, events_behind: behind, partitions }) {
+  #showLag({ lag_ms: lag, events_behind: behind, partitions, transactions }) {
     const waiting = partitions.filter((partition) => !partition.ready).length;
     const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
     this.#status.set('stats', state);
@@ -66,6 +66,7 @@ export class Headline {
     const events = `${counted(behind, 'event')} behind`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
+      : transactions.some((at) => at.open_ms > 60_000) ? 'an open transaction hides new events: see Health'
       : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all events in Kafka are included' : state) : `${state}: ${events}`);
   }
 

@@ -81,7 +81,7 @@ export class Health {
       for (const check of checks ?? []) wrong.push(...problemsOf(url, check));
     }
     for (const at of transactions) {
-      if (this.#age(at) > longOpen) wrong.push(`${at.topic}/${at.partition}: a transaction has been open for ${Math.round(this.#age(at) / 1000)} s. See kafka-transactions.sh.`);
+      if (this.#age(at) > longOpen) wrong.push(`${at.topic}/${at.partition}: a transaction has been open for ${Math.round(this.#age(at) / 1000)} s. Run kudos transactions.`);
     }
     if (audit?.differences) wrong.push(`The last audit found ${counted(audit.differences, 'difference')}. Action: kudos audit, then kudos rebuild.`);
     return [...wrong, ...(errors ?? [])];
