@@ -145,6 +145,8 @@ func advice(err error) string {
 	var answer *mysql.MySQLError
 	switch {
 	case errors.As(err, new(*SchemaError)): // its message includes the action
+	case errors.As(err, new(*WritersError)):
+		return writersAction
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
@@ -209,6 +211,8 @@ func (f *failure) Classify() (cause, action string) {
 		return "mysql", recreate
 	case schema != nil, errors.Is(f.error, ErrShardMissing):
 		return "mysql", "kudos migrate"
+	case errors.As(f.error, new(*WritersError)):
+		return "mysql", writersAction
 	case errors.Is(f.error, driver.ErrBadConn):
 		action = "" // the advice is a cause
 	case !errors.As(f.error, &answer):

@@ -36,6 +36,9 @@ type Options struct {
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
 
+	// SingleWriter says that all processes write to the same node of a cluster whose other nodes accept writes, too.
+	SingleWriter bool `mapstructure:"single_writer"`
+
 	// MaxOpenConns bounds the connections of this process to one server. Each busy partition needs one; further
 	// partitions wait. 1 is allowed, and the right value for a server without row locks.
 	MaxOpenConns int `mapstructure:"max_open_conns"`

@@ -107,6 +107,9 @@ func (s *Store) lockPosition(ctx context.Context, steps func(context.Context, *s
 			if err := checkShard(ctx, tx, s.Shard()); err != nil {
 				return err
 			}
+			if err := s.checkWriters(ctx, tx); err != nil {
+				return err
+			}
 			return steps(ctx, tx)
 		})
 		if !hasNumber(err, errDuplicateKey) {

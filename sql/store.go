@@ -20,6 +20,7 @@ type Store struct {
 	packet    *packetLimit
 	conflicts atomic.Uint64 // transactions that lost a lock conflict
 	isShard   atomic.Bool   // checkShardOnce has succeeded
+	oneWriter atomic.Bool   // checkWriters has succeeded
 }
 
 // New creates a store for one database; Open does for all. It does no I/O: the first call that needs MySQL connects.

@@ -309,6 +309,8 @@ type stats struct {
 	LagMs      int64     `json:"lag_ms"`
 	Partitions []statsOf `json:"partitions"`
 	Reactions  []statsOf `json:"reactions"` // of the partitions that it keeps
+	// Transactions are those open just then, which no fold decides.
+	Transactions []json.RawMessage `json:"transactions"`
 }
 
 type statsOf struct {
