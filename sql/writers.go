@@ -17,8 +17,8 @@ func (e *WritersError) Error() string {
 }
 
 // writersAction is the action for an operator who gets a WritersError.
-const writersAction = "use one server with replicas; or let all processes of kudos write to the same node at any time, " +
-	"by a proxy that closes the connections to the previous one, and set mysql.single_writer"
+const writersAction = "use one server with replicas; or let all processes of kudos write to the same node at any " +
+	"time, by a proxy that closes the connections to the previous one, and set mysql.single_writer"
 
 // checkWriters fails with *WritersError unless one server accepts writes, or the operator has said so.
 func (s *Store) checkWriters(ctx context.Context, q sqlx.QueryerContext) error {
@@ -29,8 +29,8 @@ func (s *Store) checkWriters(ctx context.Context, q sqlx.QueryerContext) error {
 		Name  string `db:"Variable_name"`
 		Value string `db:"Value"`
 	}
-	err := sqlx.SelectContext(ctx, q, &rows, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', "+
-		"'group_replication_single_primary_mode')")
+	err := sqlx.SelectContext(ctx, q, &rows, "SHOW GLOBAL VARIABLES WHERE Variable_name IN "+
+		"('wsrep_on', 'wsrep_provider', 'group_replication_single_primary_mode')")
 	if err != nil {
 		return err
 	}
