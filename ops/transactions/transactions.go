@@ -94,9 +94,12 @@ func (o *Open) identify(listed kadm.ListedTransactions, maxTimeout time.Duration
 		o.State = Hanging
 	}
 	for _, t := range listed {
+		if t.ProducerID != o.ProducerID {
+			continue
+		}
 		// A coordinator whose transaction is Empty or Complete… does not know that one is open.
-		if t.ProducerID == o.ProducerID && (t.State == "Ongoing" || strings.HasPrefix(t.State, "Prepare")) {
-			o.ID, o.State = t.TxnID, t.State
+		if o.ID = t.TxnID; t.State == "Ongoing" || strings.HasPrefix(t.State, "Prepare") {
+			o.State = t.State
 		}
 	}
 	// GroupTrendingLocal has the prefix of GroupTrending.
@@ -108,10 +111,10 @@ func Abort(ctx context.Context, cl *kgo.Client, opts kafka.Options, log *slog.Lo
 	switch {
 	case o.State == Unknown:
 		err = fmt.Errorf("no coordinator knows it, but one may be moving: retry %s after its last write", MaxTimeout)
+	case o.Own && !force: // a hanging one, too: its other partitions may have been committed
+		err = errors.New("it is of kudos: the owner of its partition ends it; start one, or use --force")
 	case o.State == Hanging:
 		err = writeMarkers(ctx, cl, o)
-	case o.Own && !force:
-		err = errors.New("it is of kudos: the owner of its partition ends it; start one, or use --force")
 	default:
 		var fencing *kgo.Client
 		if fencing, err = opts.NewFencingClient(ctx, log, []string{o.ID}); err == nil {

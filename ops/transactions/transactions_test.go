@@ -100,6 +100,11 @@ func TestOnlyAnOldTransactionHangs(t *testing.T) {
 	o.identify(kadm.ListedTransactions{"moving": {TxnID: "moving", ProducerID: o.ProducerID, State: "CompleteAbort"}},
 		time.Second)
 	require.Equal(t, Hanging, o.State, "integration tests abort one on a real broker")
+	torn := o
+	torn.identify(kadm.ListedTransactions{"torn": {TxnID: schema.FoldTransactionalIDs(0)[0], ProducerID: o.ProducerID,
+		State: "CompleteCommit"}}, time.Second)
+	require.Equal(t, Hanging, torn.State)
+	require.ErrorContains(t, l.abort(torn, false), "it is of kudos")
 	require.NoError(t, cl.ProduceSync(t.Context(), testkit.Records(schema.TopicLikes, 1, 0, 1)...).FirstErr())
 	require.ErrorContains(t, l.abort(o, true), "it has changed since it was listed")
 	require.Len(t, l.list(), 1)
