@@ -24,7 +24,7 @@ Processes of kudos end their own.`,
 		Example: `  kudos transactions --abort 4000 --brokers kafka:9092`,
 	}
 	abort := cmd.Flags().Int64("abort", -1, "abort the open transaction of this producer id")
-	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
+	yes := addYes(cmd)
 	force := cmd.Flags().Bool("force", false, "also fence a process of kudos, which then resumes")
 	maxTimeout := cmd.Flags().Duration("max-timeout", transactions.MaxTimeout,
 		"transaction.max.timeout.ms of the brokers: an older transaction that no coordinator knows hangs")
@@ -47,6 +47,9 @@ Processes of kudos end their own.`,
 			text := ""
 			for _, o := range open {
 				text += fmt.Sprintln(o)
+			}
+			if text == "" {
+				text = "no transaction is open\n"
 			}
 			return out.print(a.stdout, open, text)
 		}

@@ -259,7 +259,9 @@ func (s *secured) transactions() {
 			s.run("transactions", "--abort", o.ID, "--yes", "--max-timeout=1ms", "--config", s.settings["transactions"])
 		}
 	}
-	waitFor(s.t, time.Minute, "no transaction", func() bool { return s.as("transactions", "transactions") == "" })
+	waitFor(s.t, time.Minute, "no transaction", func() bool {
+		return s.as("transactions", "transactions") == "no transaction is open\n"
+	})
 	s.counted()
 }
 

@@ -185,6 +185,25 @@ test('a hidden page closes its streams and resumes them when it is visible again
   await close(page);
 });
 
+test('likes of a post in several partitions are counted', options, async () => {
+  const page = await open(browser, '#post=7700'); // it has user buckets
+  await live(page);
+  await text(page, '#post-likes', '0');
+  const partitions = new Set();
+  for (let user = 1; partitions.size < 4 || user <= 8; user++) {
+    await page.fill('#user-input', String(user));
+    await page.press('#user-input', 'Enter');
+    await text(page, '#standing', 'This user has no reaction to this post.');
+    await page.click('#like');
+    await page.waitForFunction(() => document.getElementById('step-counted').dataset.state === 'done');
+    await text(page, '#post-likes', String(user));
+    await text(page, '#standing', 'This user likes this post.');
+    partitions.add(/partition (\d)/.exec(await page.textContent('#step-kafka'))[1]);
+    assert.ok(user < 100, `all events are in partitions ${[...partitions]}`);
+  }
+  await close(page);
+});
+
 test('the like button can be used by keyboard alone', options, async () => {
   const page = await open(browser, '#post=7200');
   await live(page);

@@ -137,8 +137,9 @@ func newSystem(t testing.TB) *system {
 	titles := httptest.NewServer(http.HandlerFunc(serveTitle))
 	t.Cleanup(titles.Close)
 	s.titlesURL, s.adminURL = titles.URL, "http://"+adminAt
+	const buckets = "topics.user_buckets=7700:8" // a post in all partitions
 	s.command("topics", "apply", "--brokers", s.brokers, "--set", "topics.partitions=4",
-		"--set", "topics.replication_factor=1")
+		"--set", "topics.replication_factor=1", "--set", buckets)
 	s.command("migrate", "--mysql-dsn", s.dsn)
 
 	s.start("processor", nil, "--mysql-dsn", s.dsn, "--set", "admin.addr="+adminAt)
@@ -146,7 +147,7 @@ func newSystem(t testing.TB) *system {
 	s.start("ranker", nil, "--mysql-dsn", s.dsn, "--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=1s",
 		"--set", "ranker.emit_interval=50ms")
 	s.start("producer", dials(producerAt), "--set", "producer.http_addr="+producerAt,
-		"--set", "producer.origins="+s.readerURL)
+		"--set", "producer.origins="+s.readerURL, "--set", buckets)
 	s.reader = s.start("reader", s.readerAnswers, "--mysql-dsn", s.dsn, "--set", "reader.http_addr="+readerAt,
 		"--set", "reader.producer_url="+s.producerURL, "--set", "reader.history=200h",
 		"--set", "reader.post_url=https://www.example.com/posts/{post_id}",

@@ -145,6 +145,9 @@ func (c *conn) QueryContext(_ context.Context, query string, args []driver.Named
 	if query == "SELECT @@max_allowed_packet" {
 		return &answer{[]string{"n"}, [][]driver.Value{{int64(1 << 20)}}}, nil
 	}
+	if strings.HasPrefix(query, "SHOW GLOBAL VARIABLES") { // no cluster; once a process, so not a step of schedules
+		return &answer{[]string{"Variable_name", "Value"}, nil}, nil
+	}
 	if err := c.arrive("mysql: " + firstWords(query)); err != nil {
 		return nil, err
 	}

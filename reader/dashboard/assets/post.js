@@ -19,7 +19,8 @@ export class Post {
   #stream = null;
   #id = '';
   #shown = null; // the counts on the page
-  #epoch = ''; // topic epoch of their offset
+  #epoch = ''; // topic epoch of the offsets
+  #offsets = new Map(); // by partition: a post with user buckets is in several
   #waiting = []; // { partition, offset, resolve }
   #past = []; // { at, likes }: changes in the chart's range, at in s
   #chart = null;
@@ -50,24 +51,28 @@ export class Post {
     if (!this.#id && !byId('post-input').value) this.#open(id);
   }
 
-  /** take shows counts from any response, unless they are older than those shown. */
-  take(counts, epoch = this.#epoch) {
+  /** take shows counts from any response, unless they are older than those shown. They include an event, if given. */
+  take(counts, epoch = this.#epoch, event = undefined) {
     if (counts.post_id !== this.#id) return;
-    const shown = this.#shown;
-    if (shown && epoch === this.#epoch && counts.as_of.offset < shown.as_of.offset) return;
+    if (epoch !== this.#epoch) this.#offsets.clear();
     this.#epoch = epoch;
-    this.#shown = counts;
-    this.#onCounts(counts);
-    this.#draw(shown);
-    const covered = ({ partition, offset }) => partition === counts.as_of.partition && offset < counts.as_of.offset;
+    const { partition, offset } = counts.as_of;
+    if (offset >= (this.#offsets.get(partition) ?? 0)) {
+      this.#offsets.set(partition, offset);
+      const before = this.#shown;
+      this.#shown = counts;
+      this.#onCounts(counts);
+      this.#draw(before);
+    }
+    const covered = (at) => at.offset < (this.#offsets.get(at.partition) ?? 0)
+      || (at.partition === event?.partition && at.offset <= event.offset);
     for (const { resolve } of this.#waiting.filter(covered)) resolve(performance.now());
-    this.#waiting = this.#waiting.filter((place) => !covered(place));
+    this.#waiting = this.#waiting.filter((at) => !covered(at));
   }
 
   /** covers resolves with the time (performance.now) at which the counts shown include the event at offset. */
   covers({ partition, offset }) {
-    const asOf = this.#shown?.as_of;
-    if (asOf && asOf.partition === partition && asOf.offset > offset) return Promise.resolve(performance.now());
+    if ((this.#offsets.get(partition) ?? 0) > offset) return Promise.resolve(performance.now());
     return new Promise((resolve) => this.#waiting.push({ partition, offset, resolve }));
   }
 
@@ -104,6 +109,7 @@ export class Post {
     this.#id = id;
     this.#shown = null;
     this.#epoch = '';
+    this.#offsets.clear();
     this.#waiting = [];
     this.#past = [];
     byId('post-body').hidden = false;

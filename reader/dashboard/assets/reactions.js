@@ -77,10 +77,10 @@ export class Reactions {
     this.#readStanding(this.#turn.signal).catch((error) => this.#explain(error, 'The current reaction is unknown: '));
   }
 
-  /** readStanding shows the current reaction. With an offset, the reader waits until it covers that event. */
-  async #readStanding(signal, offset) {
+  /** readStanding shows the current reaction. With partition:offset, the reader waits until it covers that event. */
+  async #readStanding(signal, event) {
     try {
-      const { reaction } = await get(`/v1/posts/${this.#id}/likes/${this.#user}`, { min_offset: offset }, { signal });
+      const { reaction } = await get(`/v1/posts/${this.#id}/likes/${this.#user}`, { min_offset: event }, { signal });
       this.#stands(reaction);
     } catch (error) {
       // Not a failure: the reader keeps counts only.
@@ -130,14 +130,15 @@ export class Reactions {
 
   /** counted waits until the page shows the event and returns that time (performance.now). */
   async #counted(place, signal) {
-    const offset = place.offset >= 0 ? place.offset : undefined;
-    const shown = offset === undefined ? performance.now() : this.#post.covers(place);
+    const event = place.offset >= 0 ? `${place.partition}:${place.offset}` : undefined;
+    const shown = event ? this.#post.covers(place) : performance.now();
     for (let attempt = 1; ; attempt++) {
       try {
         // The stream sends changes only, and this event may not change anything.
         await Promise.all([
-          get(`/v1/posts/${this.#id}/likes`, { min_offset: offset }, { signal }).then((counts) => this.#post.take(counts)),
-          this.#readStanding(signal, offset),
+          get(`/v1/posts/${this.#id}/likes`, { min_offset: event }, { signal })
+            .then((counts) => this.#post.take(counts, undefined, event && place)),
+          this.#readStanding(signal, event),
         ]);
         return await shown;
       } catch (error) {
