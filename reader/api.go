@@ -68,6 +68,7 @@ type lanes struct {
 	counts    countsLane
 	reactions reactionsLane                                         // nil: this reader does not keep them
 	checkEnds func(ctx context.Context, want []wire.Position) error // see view.Likes.CheckEnds
+	ends      func(ctx context.Context, partitions []int32) []wire.Position
 	askKafka  func(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 }
 

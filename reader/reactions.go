@@ -108,7 +108,7 @@ func (a *api) listLikers(q *request) (reply, error) {
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return reply{}, err
 	}
-	questions, err := a.route(q, func() (map[int32]*question, error) {
+	questions, err := a.route(q, true, func() (map[int32]*question, error) {
 		owners, err := a.reactions.PartitionsOf(post)
 		questions := map[int32]*question{}
 		for _, p := range owners {
@@ -172,7 +172,7 @@ func (a *api) reactionsOf(
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, nil, err
 	}
-	questions, err := a.route(q, func() (map[int32]*question, error) {
+	questions, err := a.route(q, len(posts) == 1, func() (map[int32]*question, error) {
 		questions := map[int32]*question{}
 		for i, post := range posts {
 			owners, err := a.reactions.PartitionsOfUser(post, user)
@@ -236,9 +236,10 @@ func (a *api) viewed(
 	return list, err
 }
 
-// route returns a question to each partition that is concerned, by one layout, which must cover these positions.
+// route returns a question to each partition that is concerned, by one layout, which must cover these positions. With
+// one post, those in other partitions are of forwarded events.
 func (a *api) route(
-	q *request, questions func() (map[int32]*question, error), covered []wire.Position,
+	q *request, one bool, questions func() (map[int32]*question, error), covered []wire.Position,
 ) (map[int32]*question, error) {
 	if err := a.awaitPartitions(q, a.reactions, covered); err != nil {
 		return nil, err
@@ -249,13 +250,20 @@ func (a *api) route(
 		if err != nil {
 			return nil, err
 		}
+		var forwarded []wire.Position
+		if one {
+			forwarded, err = a.forwarded(q, covered, slices.Sorted(maps.Keys(to)))
+		}
+		if err != nil {
+			return nil, err
+		}
 		if a.reactions.Layout() != layout {
 			continue
 		}
 		for _, of := range to {
 			of.Layout = layout
 		}
-		for _, want := range covered {
+		for _, want := range slices.Concat(covered, forwarded) {
 			if want.Partition == somePartition {
 				if len(to) > 1 {
 					return nil, manyPartitions(len(to))

@@ -53,7 +53,8 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	if db != nil {
 		h, run = db.LikesByHour, append(run, db.CheckShards)
 	}
-	likes := lanes{counts: r.likes.Counts, checkEnds: r.likes.CheckEnds, askKafka: r.likes.AskKafka}
+	likes := lanes{counts: r.likes.Counts, checkEnds: r.likes.CheckEnds, ends: r.likes.Ends,
+		askKafka: r.likes.AskKafka}
 	if r.likes.Reactions != nil {
 		likes.reactions = r.likes.Reactions
 	}

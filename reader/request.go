@@ -255,7 +255,41 @@ func (a *api) await(
 }
 
 func (a *api) coverPost(q *request, of lane, want []wire.Position, post uint64) error {
-	return a.cover(q, of, want, func() ([]int32, error) { return of.PartitionsOf(post) })
+	owners := func() ([]int32, error) { return of.PartitionsOf(post) }
+	if err := a.cover(q, of, want, owners); err != nil || len(want) == 0 {
+		return err
+	}
+	partitions, err := owners()
+	if err != nil {
+		return err
+	}
+	forwarded, err := a.forwarded(q, want, partitions)
+	if err != nil {
+		return err
+	}
+	return a.cover(q, of, forwarded, owners)
+}
+
+// forwarded returns what the owners of a post must cover to have an event of it that is at one of these positions in
+// another partition, because its writer has an old layout: once that partition's fold has passed the event, it has
+// forwarded it, to one of the owners, whose events up to now include it.
+func (a *api) forwarded(q *request, want []wire.Position, owners []int32) ([]wire.Position, error) {
+	elsewhere := slices.DeleteFunc(slices.Clone(want), func(p wire.Position) bool {
+		return p.Partition == somePartition || slices.Contains(owners, p.Partition)
+	})
+	if len(elsewhere) == 0 {
+		return nil, nil
+	}
+	if err := a.cover(q, a.counts, elsewhere, nil); err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(q.Request.Context(), a.options.MaxWait)
+	defer cancel()
+	ends := a.ends(bounded, owners)
+	if ends == nil {
+		return nil, a.notCovered(a.counts, elsewhere)
+	}
+	return ends, nil
 }
 
 // invalidMinOffset rejects a min_offset that is well-formed but can never be covered.

@@ -53,7 +53,7 @@ func newRig(t testing.TB, change func(*Options), h history) *rig {
 		doc: apikit.LoadDocument(t, document),
 	}
 	var err error
-	r.api, err = newAPI(o, lanes{r.likes, r.likes, r.likes.CheckEnds, r.likes.AskKafka}, r.rankings, h,
+	r.api, err = newAPI(o, lanes{r.likes, r.likes, r.likes.CheckEnds, r.likes.Ends, r.likes.AskKafka}, r.rankings, h,
 		slog.New(slog.NewTextHandler(r.logged, nil)), r.Metrics)
 	require.NoError(t, err)
 	return r
@@ -155,6 +155,7 @@ type fakeLikes struct {
 		count      int32 // of partitions
 		inKafka    int
 		looked     int // at the number of partitions
+		ends       [5]int64
 		layout     uint32
 		holders    []string // of each partition
 
@@ -249,6 +250,17 @@ func (f *fakeLikes) CheckEnds(_ context.Context, want []wire.Position) error {
 		}
 	}
 	return f.mu.beyondEnd
+}
+
+func (f *fakeLikes) Ends(_ context.Context, partitions []int32) (ends []wire.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range partitions {
+		if end := f.mu.ends[p]; end > 0 {
+			ends = append(ends, wire.Position{Partition: p, Offset: end})
+		}
+	}
+	return ends
 }
 
 func (f *fakeLikes) AskKafka(_ context.Context, h *wire.Health) kadm.ListedOffsets {

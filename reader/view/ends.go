@@ -122,6 +122,19 @@ func (e *logEnds) check(ctx context.Context, want []wire.Position) (beyond error
 	return beyond
 }
 
+// Ends returns the positions after all events that are in these partitions now; nil if Kafka does not answer.
+func (l *Likes) Ends(ctx context.Context, partitions []int32) (ends []wire.Position) {
+	listed := l.ends.look(ctx)
+	for _, p := range partitions {
+		end, ok := listed.Lookup(schema.TopicLikes, p)
+		if !ok || end.Err != nil {
+			return nil
+		}
+		ends = append(ends, wire.Position{Partition: p, Offset: end.Offset})
+	}
+	return ends
+}
+
 // AskKafka adds to h the open transactions, the last audit, and what Kafka does not answer. It returns the last stable
 // offsets.
 func (l *Likes) AskKafka(ctx context.Context, h *wire.Health) kadm.ListedOffsets {
