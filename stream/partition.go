@@ -108,6 +108,7 @@ type Partition struct {
 		// lastFailure is why the partition was parked last, until there is progress:
 		// reopening alone must not clear a failure that only Process can detect.
 		lastFailure Failure
+		reported    Failure // the one logged last, until there is progress
 		since       time.Time
 		position    kafka.Position
 		movedAt     time.Time // when the position last moved, or a tick found no lag
@@ -277,8 +278,11 @@ func (p *Partition) worked(b *Batch) {
 	// A tick is progress only if there is no lag: the records that failed may not have been fetched again.
 	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 {
 		p.mu.movedAt = time.Now()
-		if p.mu.lastFailure != (Failure{}) {
+		if p.mu.reported != (Failure{}) {
 			p.log.Info("partition resumes", "offset", b.Next.Offset, "failed_attempts", p.failures)
+			p.mu.reported = Failure{}
+		}
+		if p.mu.lastFailure != (Failure{}) {
 			p.mu.lastFailure = Failure{}
 			p.mu.since = p.mu.movedAt
 		}
@@ -305,7 +309,8 @@ func (p *Partition) fail(err error) {
 	defer p.mu.Unlock()
 	p.mu.inFlight = 0
 	if errors.Is(err, kafka.ErrFenced) {
-		p.log.Warn("gave up the partition: waiting for a new assignment", "event", "partition_fenced", "error", err)
+		// No warning: in a rebalance, the new owner cuts off what is in flight. rejoin warns if there was none.
+		p.log.Info("gave up the partition: waiting for a new assignment", "event", "partition_fenced", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
 		p.setState(StateFenced, Failure{Reason: err.Error()})
 		return
@@ -315,9 +320,11 @@ func (p *Partition) fail(err error) {
 		why.Action = cmp.Or(p.opts.LossAction, why.Action)
 	}
 	p.retryAt = time.Now().Add(p.backoff(parks(err)))
-	// While a server is unavailable, each step fails in words of its own.
-	still := why.Cause == CauseUnavailable && cmp.Or(p.mu.failure, p.mu.lastFailure).Cause == CauseUnavailable
-	if !still && p.mu.failure.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
+	// While a server is unavailable, each step fails in words of its own. What succeeds when it is repeated, such as a
+	// commit in flight when another process takes the partition, is no outage.
+	still := why.Cause == CauseUnavailable && p.mu.reported.Cause == CauseUnavailable
+	if (parks(err) || p.failures > 1) && !still && p.mu.reported.Reason != why.Reason {
+		p.mu.reported = why
 		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason,
 			"action", cmp.Or(why.Action, byItself), "retry_in", time.Until(p.retryAt).Round(time.Millisecond))
 	}
@@ -338,20 +345,6 @@ func (p *Partition) backoff(park bool) time.Duration {
 	d := firstBackoff << min(p.failures, 16)
 	p.failures++
 	return min(d, p.opts.ParkInterval)
-}
-
-// setState is called with mu held.
-func (p *Partition) setState(state string, why Failure) {
-	if p.mu.state != state || p.mu.failure.Reason != why.Reason {
-		p.mu.since = time.Now()
-	}
-	p.mu.state, p.mu.failure = state, why
-}
-
-func (p *Partition) state() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.state
 }
 
 func (p *Partition) run(ctx context.Context) {

@@ -104,3 +104,17 @@ func (s PartitionStatus) String() string {
 	}
 	return text
 }
+
+// setState is called with mu held.
+func (p *Partition) setState(state string, why Failure) {
+	if p.mu.state != state || p.mu.failure.Reason != why.Reason {
+		p.mu.since = time.Now()
+	}
+	p.mu.state, p.mu.failure = state, why
+}
+
+func (p *Partition) state() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.state
+}
