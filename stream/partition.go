@@ -331,10 +331,9 @@ func (p *Partition) fail(err error) {
 	p.setState(StateParked, why)
 }
 
-// rejoinAfter is how long a fenced partition waits for a rebalance: by then two heartbeats have told about one. If none
-// comes, no other member took the partition (tools and transaction timeouts fence too), and it asks for a new
-// assignment: not at once, so that a tool can finish.
-func (p *Partition) rejoinAfter() time.Duration { return p.opts.SessionTimeout / 2 }
+// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group removed an unavailable member. If
+// none comes, nobody took the partition (a transaction timeout fences too), and it asks for a new assignment.
+func (p *Partition) rejoinAfter() time.Duration { return 2 * p.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond
 

@@ -267,7 +267,7 @@ func TestFencedPartitionRequestsANewAssignment(t *testing.T) {
 	require.False(t, p.Step(t.Context()))
 	require.Zero(t, loop.rejoins.Load())
 	for i := range int64(2) { // at intervals
-		require.InDelta(t, (time.Minute / 2).Seconds(), time.Until(p.retryAt).Seconds(), 10, "half a session timeout")
+		require.Greater(t, time.Until(p.retryAt), time.Minute)
 		p.retryAt = time.Now().Add(-time.Second)
 		require.False(t, p.Step(t.Context()))
 		require.False(t, p.Step(t.Context()))
