@@ -200,7 +200,7 @@ func (s *system) keepCounting(seed uint64) (stop func() int) {
 }
 
 func toggle(r *rand.Rand, post, users uint64, timeMs int64) schema.Event {
-	regions := []schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'U', 'S', '-', 'C', 'A'}, schema.UnknownRegion}
+	regions := []schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'D', 'E'}, schema.UnknownRegion}
 	e := likeIn(regions[r.IntN(5)], post, 1+r.Uint64N(users), timeMs)
 	e.Action = []schema.Action{schema.Like, schema.Like, schema.Unlike, schema.Dislike}[r.IntN(4)]
 	return e

@@ -20,7 +20,8 @@ type forgotten struct {
 }
 
 func (s *system) forget(code int, args ...string) (r forgotten) {
-	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json", "--yes"}, args...)...)
+	args = append(args, "--yes") // behind the command, or its name would be taken for a value
+	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
 	return r
 }
 

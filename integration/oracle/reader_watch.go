@@ -289,6 +289,7 @@ func (r *Replay) add(partition int32, offset int64, e Event) {
 	if post == nil || owner(e.Post, r.partitions) != partition {
 		return
 	}
+	e.Region = CountedAs(e.Region, nil)
 	post.fold.Add(e, offset)
 	post.want = nil
 	if post.fold.Pairs[PairKey{e.Post, e.User}].Action != kudosv1.Action_LIKE {
