@@ -278,6 +278,7 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
+	d.cfg.Topics.KeepRegions = !d.banner.EmbeddedKafka // those of a cluster that others use, too
 	_, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics, d.log)
 	if err != nil {
 		return fmt.Errorf("topics: %w", err)

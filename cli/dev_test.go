@@ -210,6 +210,8 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 		args = append(args, "--set", set)
 	}
 	second := startDev(t, args...)
+	done(t, "topics", "check", "--brokers", first.Kafka, "--set", "topics.replication_factor=1", "--set",
+		"topics.regions=US-CA") // it has not changed them
 	require.Equal(t, first.Kafka, second.Kafka)
 	require.Equal(t, first.MySQL, second.MySQL)
 	second.end()

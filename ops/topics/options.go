@@ -18,6 +18,8 @@ type Options struct {
 	Regions []string `mapstructure:"regions"`
 	// FixRegions makes Apply bound the regions of a state table of an earlier version, where all count as themselves.
 	FixRegions bool `mapstructure:"-"`
+	// KeepRegions makes Apply leave the regions of an existing state table alone.
+	KeepRegions bool `mapstructure:"-"`
 }
 
 // DefaultOptions suit clusters with at least three brokers.

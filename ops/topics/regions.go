@@ -35,31 +35,37 @@ func checkRegions(partition int32, p *schema.Progress, want schema.RegionRules, 
 
 // setRegions makes the regions of the settings count from the partition's next event on.
 func (f *firstProgress) setRegions(ctx context.Context, report *Report) error {
-	return kafka.RetryTakenOver(ctx, func() error {
-		p, err := table.LastProgress(ctx, f.cl, f.partition)
-		switch {
-		case err != nil || p == nil || p.Regions.Everywhere() == f.common.Regions:
-			if err == nil && f.common.Regions == "" {
-				report.unbounded()
-			}
-			return err
-		case p.StateID != f.topics.ByName[schema.TopicState].ID:
-			return nil // of an earlier topic: nothing is folded
-		}
-		return f.setRegionsOnce(ctx, report)
-	})
+	if f.common.Regions == "" {
+		report.unbounded()
+		return nil
+	}
+	return kafka.RetryTakenOver(ctx, func() error { return f.setRegionsOnce(ctx, report) })
+}
+
+// otherRegions returns the partition's progress if it has other regions; nil: there is nothing to do.
+func (f *firstProgress) otherRegions(ctx context.Context) (*schema.Progress, error) {
+	p, err := table.LastProgress(ctx, f.cl, f.partition)
+	if err != nil || p == nil || p.StateID != f.topics.ByName[schema.TopicState].ID ||
+		p.Regions.Everywhere() == f.common.Regions {
+		return nil, err
+	}
+	return p, nil
 }
 
 // setRegionsOnce fences the partition's processor, which reads the progress record again.
 func (f *firstProgress) setRegionsOnce(ctx context.Context, report *Report) error {
+	// Check before and after fencing: don't fence a running processor without need.
+	if p, err := f.otherRegions(ctx); err != nil || p == nil {
+		return err
+	}
 	ids := schema.FoldTransactionalIDs(f.partition)
 	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
 	if err != nil {
 		return fmt.Errorf("fencing partition %d: %w", f.partition, err)
 	}
 	defer cl.Close()
-	p, err := table.LastProgress(ctx, f.cl, f.partition)
-	if err != nil {
+	p, err := f.otherRegions(ctx)
+	if err != nil || p == nil {
 		return err
 	}
 	complete, err := table.HasAllCounts(ctx, f.cl, f.partition, p)

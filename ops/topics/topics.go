@@ -53,8 +53,8 @@ func Apply(ctx context.Context, cluster kafka.Options, o Options, log *slog.Logg
 			return nil, layoutError(have, layout)
 		}
 		first.common.Layouts, first.common.Alternating = have.Layouts, have.Alternating
-		if have.Regions == "" && !o.FixRegions {
-			first.common.Regions = ""
+		if have.Regions == "" && !o.FixRegions || o.KeepRegions {
+			first.common.Regions = have.Regions.Everywhere()
 		}
 	}
 	report := &Report{Lines: []string{}} // encodes as [], not null
