@@ -59,7 +59,7 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		agreed := *yes || opts.DryRun
-		if err := errors.Join(a.canAsk(agreed), opts.Validate()); err != nil {
+		if err := errors.Join(a.canAsk(cmd, agreed), opts.Validate()); err != nil {
 			return usageError{err}
 		}
 		question := fmt.Sprintf("This withdraws all reactions of %s %s, for good. Continue?", kind,

@@ -141,8 +141,8 @@ It refuses to run while a ranker runs. It can be stopped at any point and run ag
 	}
 	yes := addYes(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
-		if !*yes && !isTerminal(a.stdin) {
-			return usageError{errors.New("standard input is not a terminal: use --yes")}
+		if err := a.canAsk(cmd, *yes); err != nil {
+			return err
 		}
 		person := a.person("text", *yes)
 		agreed, err := person.Agree("This deletes the rankers' state; they rebuild it from like-updates. Continue?")

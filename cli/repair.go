@@ -77,7 +77,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			}
 		}
 		agreed := *yes || opts.DryRun
-		if err := errors.Join(a.canAsk(agreed), cfg.RequireMySQL(), opts.Validate()); err != nil {
+		if err := errors.Join(a.canAsk(cmd, agreed), cfg.RequireMySQL(), opts.Validate()); err != nil {
 			return usageError{err}
 		}
 		opts.Audit.Progress = a.progress("rebuild")
@@ -111,11 +111,14 @@ func addYes(cmd *cobra.Command) *bool {
 }
 
 // canAsk is the error of a command that must ask, but whose input may not be a person.
-func (a *app) canAsk(agreed bool) error {
-	if agreed || isTerminal(a.stdin) {
+func (a *app) canAsk(cmd *cobra.Command, agreed bool) error {
+	switch {
+	case agreed, isTerminal(a.stdin):
 		return nil
+	case cmd.Flags().Lookup("dry-run") == nil:
+		return usageError{errors.New("standard input is not a terminal: use --yes")}
 	}
-	return errors.New("standard input is not a terminal: use --yes, or --dry-run to see what would be done")
+	return usageError{errors.New("standard input is not a terminal: use --yes, or --dry-run to see what would be done")}
 }
 
 type person struct {

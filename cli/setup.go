@@ -159,7 +159,7 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
 		opts.Layout = cfg.Topics.Layout()
 		agreed := *yes || opts.DryRun
-		if err := errors.Join(a.canAsk(agreed), opts.Validate()); err != nil {
+		if err := errors.Join(a.canAsk(cmd, agreed), opts.Validate()); err != nil {
 			return usageError{err}
 		}
 		person := a.person(*out, agreed)

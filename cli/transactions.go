@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -30,8 +29,8 @@ Processes of kudos end their own.`,
 		"transaction.max.timeout.ms of the brokers: an older transaction that no coordinator knows hangs")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
-		if *abort >= 0 && !*yes && !isTerminal(a.stdin) {
-			return usageError{errors.New("standard input is not a terminal: use --yes")}
+		if err := a.canAsk(cmd, *yes || *abort < 0); err != nil {
+			return err
 		}
 		log := quietLogger(cfg, a.stderr)
 		cl, err := cfg.Kafka.NewClient(log)

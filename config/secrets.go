@@ -91,7 +91,7 @@ func readSecret(path string) (string, error) {
 // entry is one setting in the output of `kudos config`.
 type entry struct {
 	Key   string `json:"key"`
-	Value any    `json:"value"` // a number, boolean, string or list; durations are strings, secrets and users in URLs are masked
+	Value any    `json:"value"` // number, boolean, string or list; durations: strings; secrets, users in URLs: masked
 	From  string `json:"from"`  // flag, env, file or default
 	Name  string `json:"name,omitempty"`
 	Env   string `json:"env"` // the variable that sets it

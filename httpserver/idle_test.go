@@ -9,22 +9,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
 )
 
 const fewIdle = 8
-
-// dialFrom connects from a loopback address, which stands for a client.
-func dialFrom(t *testing.T, from, addr string, begin string) net.Conn {
-	t.Helper()
-	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := d.DialContext(t.Context(), "tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(conn, begin)
-	require.NoError(t, err)
-	return conn
-}
 
 const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -48,14 +37,14 @@ func TestIdleConnectionsEvictEachOther(t *testing.T) {
 			idle := &idleConns{bounded: bounded{limit: fewIdle}}
 			s.HTTP.ConnState = idle.state
 			stop := run(t, s)
-			other := dialFrom(t, "127.0.0.2", s.Addr(), request)
+			other := testkit.DialFrom(t, "127.0.0.2", s.Addr(), request)
 			requireAnswered(t, other, "before the flood")
 			var flood []net.Conn
 			for range 5 * fewIdle {
-				flood = append(flood, dialFrom(t, "127.0.0.1", s.Addr(), begin))
+				flood = append(flood, testkit.DialFrom(t, "127.0.0.1", s.Addr(), begin))
 			}
 			idle.requireOpen(t, fewIdle)
-			third := dialFrom(t, "127.0.0.3", s.Addr(), request)
+			third := testkit.DialFrom(t, "127.0.0.3", s.Addr(), request)
 			requireAnswered(t, third, "on a new connection")
 			_, err := io.WriteString(other, request)
 			require.NoError(t, err)

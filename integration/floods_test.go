@@ -197,7 +197,7 @@ func (f *flooded) begin(x flood, from string) (stop func()) {
 	}
 }
 
-// each runs a function beside each flood, from another address each, so that there are enough ports.
+// each runs a function during each flood, from another address each, so that there are enough ports.
 func (f *flooded) each(run func(x flood)) {
 	for i, x := range floods(f.likesEnd) {
 		stop := f.begin(x, fmt.Sprintf("127.0.1.%d", i+1))
@@ -220,7 +220,7 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// BenchmarkFloods measures a client beside each flood: the p99 of a like and of a read, and that without a flood, for
+// BenchmarkFloods measures a client during each flood: the p99 of a like and of a read, and that without a flood, for
 // KUDOS_TEST_SECONDS each. Everything runs on this machine. Run it with -benchtime 1x.
 func BenchmarkFloods(b *testing.B) {
 	seconds := fromEnv(b, "KUDOS_TEST_SECONDS", 10)

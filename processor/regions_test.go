@@ -67,7 +67,7 @@ func TestRegionsChangeFromAnOffsetOn(t *testing.T) {
 	require.Contains(t, report.Lines[0],
 		"partition 0: from offset 0 of likes on, countries and [US-CA,XK] count as themselves")
 	require.Contains(t, report.Lines[1], "partition 1: from offset 6 of likes on")
-	s.oracle.Regions = []string{"US-CA", "XK"}
+	s.oracle.Regions = []string{"US-CA", "XK"} // as the oracle writes them
 	s.produce(likesFrom(1, 11, named...)...)
 	s.produce(record(schema.Event{PostID: postIn(1), UserID: 2, Action: schema.Unlike, TimeMs: 2}))
 	s.waitExact(p)

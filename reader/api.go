@@ -66,9 +66,9 @@ type reactionsLane interface {
 // lanes are the views of likes.
 type lanes struct {
 	counts    countsLane
-	reactions reactionsLane                                         // nil: this reader does not keep them
-	checkEnds func(ctx context.Context, want []wire.Position) error // see view.Likes.CheckEnds
-	ends      func(ctx context.Context, partitions []int32) []wire.Position
+	reactions reactionsLane                                                 // nil: this reader does not keep them
+	checkEnds func(ctx context.Context, want []wire.Position) error         // see view.Likes.CheckEnds
+	ends      func(ctx context.Context, partitions []int32) []wire.Position // see view.Likes.Ends
 	askKafka  func(ctx context.Context, h *wire.Health) kadm.ListedOffsets
 }
 

@@ -11,21 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
 )
-
-// dialFrom connects from a loopback address, which stands for a client.
-func dialFrom(t *testing.T, from, addr, begin string) *net.TCPConn {
-	t.Helper()
-	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := d.DialContext(t.Context(), "tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(conn, begin)
-	require.NoError(t, err)
-	return conn.(*net.TCPConn)
-}
 
 const otherClient = "127.0.0.2" // than that of a test's other requests
 
@@ -36,7 +24,7 @@ func TestFloodOfStreams(t *testing.T) {
 	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
 		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 	for i := range 16 {
-		conn, want := dialFrom(t, otherClient, r.Addr(), get+[]string{"", upgrade}[i%2]+"\r\n"), "200"
+		conn, want := testkit.DialFrom(t, otherClient, r.Addr(), get+[]string{"", upgrade}[i%2]+"\r\n"), "200"
 		if i%2 == 1 {
 			want = "101"
 		}
@@ -64,7 +52,7 @@ func TestFloodOfStreams(t *testing.T) {
 func TestUnreadResponsesHoldNoSlot(t *testing.T) {
 	r, handled := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1 }, nil), atomic.Int64{}
 	fast, _ := serveBoth(t, r, &handled)
-	unread := dialFrom(t, otherClient, fast, "")
+	unread := testkit.DialFrom(t, otherClient, fast, "")
 	require.NoError(t, unread.SetReadBuffer(4<<10))
 	padded := fastGet + "Accept: " + strings.Repeat("x", 128-len(fastGet+"Accept: \r\n\r\n")) + "\r\n\r\n"
 	many := strings.Repeat(padded, 16) // as much as fastConn reads at once: no part of a request is left for net/http
@@ -77,7 +65,7 @@ func TestUnreadResponsesHoldNoSlot(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "timeout", "the server must wait for its client")
 	for range 100 {
-		apikit.ReadFrom(t, dialFrom(t, "127.0.0.1", fast, fastGet+"\r\n")).Require(200)
+		apikit.ReadFrom(t, testkit.DialFrom(t, "127.0.0.1", fast, fastGet+"\r\n")).Require(200)
 	}
 	require.Zero(t, handled.Load())
 	require.Zero(t, r.Metric("kudos_reader_refused_total", "kind", "requests"))
@@ -88,16 +76,16 @@ func TestFastConnectionIsNotIdle(t *testing.T) {
 	r, handled := newRig(t, nil, nil), atomic.Int64{}
 	fast, _ := serveBoth(t, r, &handled)
 	ask := func(conn net.Conn) { apikit.ReadFrom(t, conn).Require(200) }
-	busy := dialFrom(t, "127.0.0.1", fast, fastGet+"\r\n")
+	busy := testkit.DialFrom(t, "127.0.0.1", fast, fastGet+"\r\n")
 	ask(busy)
-	silent := dialFrom(t, "127.0.0.3", fast, fastGet+"\r\n")
+	silent := testkit.DialFrom(t, "127.0.0.3", fast, fastGet+"\r\n")
 	ask(silent)
 	time.Sleep(1100 * time.Millisecond) // it is noted once per second
 	_, err := io.WriteString(busy, fastGet+"\r\n")
 	require.NoError(t, err)
 	ask(busy)
 	for i := range fastIdle - 1 { // of several clients
-		ask(dialFrom(t, "127.0.1."+string(rune('1'+i)), fast, fastGet+"\r\n"))
+		ask(testkit.DialFrom(t, "127.0.1."+string(rune('1'+i)), fast, fastGet+"\r\n"))
 	}
 	_, err = silent.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "the connection that waits longest must be closed")
@@ -111,7 +99,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	r := startRole(t, nil)
 	get := func(size int) apikit.Answer {
 		request := fastGet + "X: " + strings.Repeat("x", size) + "\r\n\r\n"
-		return apikit.ReadFrom(t, dialFrom(t, otherClient, r.Addr(), request))
+		return apikit.ReadFrom(t, testkit.DialFrom(t, otherClient, r.Addr(), request))
 	}
 	get(maxHeaderBytes - 100).Require(200)
 	get(maxHeaderBytes + 8<<10).Require(http.StatusRequestHeaderFieldsTooLarge)

@@ -68,6 +68,12 @@ type partLiker struct {
 
 func (a *api) getReaction(q *request) (reply, error) {
 	post, user, covered := q.PathID("post_id"), q.PathID(userID), q.minOffset()
+	covered, err := a.withForwarded(q, covered, func() ([]int32, error) {
+		return a.reactions.PartitionsOfUser(post, user)
+	})
+	if err != nil {
+		return reply{}, err
+	}
 	list, _, err := a.reactionsOf(q, user, []uint64{post}, covered)
 	if err != nil {
 		return reply{}, err
@@ -105,11 +111,13 @@ func (a *api) listLikers(q *request) (reply, error) {
 			q.Refuse(pageToken, string(schema.Undecodable), "%s; start again without it", wrong)
 		}
 	}
-	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
+	owners := func() ([]int32, error) { return a.reactions.PartitionsOf(post) }
+	covered, err := a.withForwarded(q, covered, owners)
+	if err != nil {
 		return reply{}, err
 	}
-	questions, err := a.route(q, true, func() (map[int32]*question, error) {
-		owners, err := a.reactions.PartitionsOf(post)
+	questions, err := a.route(q, func() (map[int32]*question, error) {
+		owners, err := owners()
 		questions := map[int32]*question{}
 		for _, p := range owners {
 			questions[p] = &question{Posts: []uint64{post}, After: from.after, Limit: limit}
@@ -172,7 +180,7 @@ func (a *api) reactionsOf(
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, nil, err
 	}
-	questions, err := a.route(q, len(posts) == 1, func() (map[int32]*question, error) {
+	questions, err := a.route(q, func() (map[int32]*question, error) {
 		questions := map[int32]*question{}
 		for i, post := range posts {
 			owners, err := a.reactions.PartitionsOfUser(post, user)
@@ -236,10 +244,25 @@ func (a *api) viewed(
 	return list, err
 }
 
-// route returns a question to each partition that is concerned, by one layout, which must cover these positions. With
-// one post, those in other partitions are of forwarded events.
+// withForwarded checks a request about one post, and adds to the positions that it must cover those that have its
+// forwarded events.
+func (a *api) withForwarded(
+	q *request, covered []wire.Position, owners func() ([]int32, error),
+) ([]wire.Position, error) {
+	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil || len(covered) == 0 {
+		return covered, err
+	}
+	partitions, err := owners()
+	if err != nil {
+		return nil, err
+	}
+	forwarded, err := a.forwarded(q, covered, partitions)
+	return append(covered, forwarded...), err
+}
+
+// route returns a question to each partition that is concerned, by one layout, which must cover these positions.
 func (a *api) route(
-	q *request, one bool, questions func() (map[int32]*question, error), covered []wire.Position,
+	q *request, questions func() (map[int32]*question, error), covered []wire.Position,
 ) (map[int32]*question, error) {
 	if err := a.awaitPartitions(q, a.reactions, covered); err != nil {
 		return nil, err
@@ -250,20 +273,13 @@ func (a *api) route(
 		if err != nil {
 			return nil, err
 		}
-		var forwarded []wire.Position
-		if one {
-			forwarded, err = a.forwarded(q, covered, slices.Sorted(maps.Keys(to)))
-		}
-		if err != nil {
-			return nil, err
-		}
 		if a.reactions.Layout() != layout {
 			continue
 		}
 		for _, of := range to {
 			of.Layout = layout
 		}
-		for _, want := range slices.Concat(covered, forwarded) {
+		for _, want := range covered {
 			if want.Partition == somePartition {
 				if len(to) > 1 {
 					return nil, manyPartitions(len(to))

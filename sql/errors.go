@@ -140,6 +140,8 @@ var transientNumbers = []uint16{
 	1021, 1037, 1038, 1041, 1114, 1180, 1135, // out of disk or memory; commit failed; no thread
 }
 
+var deniedNumbers = []uint16{1044, 1045, 1142, 1143, 1227, 1698}
+
 // advice is what an operator should do about err; empty if they need to do nothing or only wait.
 func advice(err error) string {
 	var answer *mysql.MySQLError
@@ -148,9 +150,10 @@ func advice(err error) string {
 	case errors.As(err, new(*WritersError)):
 		return writersAction
 	case errors.As(err, &answer):
-		switch answer.Number {
-		case 1044, 1045, 1142, 1143, 1227, 1698:
+		if slices.Contains(deniedNumbers, answer.Number) {
 			return "check user, password and grants: docs/security.md lists what each role and command needs"
+		}
+		switch answer.Number {
 		case errInsecureTransport:
 			return "the server accepts only encrypted connections: set mysql.tls"
 		case errNoDatabase:
@@ -216,7 +219,7 @@ func (f *failure) Classify() (cause, action string) {
 	case errors.Is(f.error, driver.ErrBadConn):
 		action = "" // the advice is a cause
 	case !errors.As(f.error, &answer):
-	case slices.Contains([]uint16{1044, 1045, 1142, 1143, 1227, 1698}, answer.Number):
+	case slices.Contains(deniedNumbers, answer.Number):
 		cause = "permission"
 	case slices.Contains([]uint16{errNoDatabase, errNoColumn, errNoSuchTable}, answer.Number):
 		cause = "mysql"

@@ -41,10 +41,9 @@ func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
 		return err
 	}
-	ids := schema.FoldTransactionalIDs(f.partition)
-	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	cl, err := f.fence(ctx)
 	if err != nil {
-		return fmt.Errorf("fencing partition %d: %w", f.partition, err)
+		return err
 	}
 	defer cl.Close()
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
@@ -91,15 +90,8 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	if err := cl.BeginTransaction(); err != nil {
 		return err
 	}
-	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey),
-		Value: schema.AppendProgress(nil, &progress)}
-	records := []*kgo.Record{rec}
-	if countsEmpty { // otherwise they are of an earlier state table, and the fold corrects them
-		counts := *rec
-		counts.Topic = schema.TopicCounts
-		records = append(records, &counts)
-	}
-	if err := cl.ProduceSync(ctx, records...).FirstErr(); err != nil {
+	// Counts that are not empty are of an earlier state table, and the fold corrects them.
+	if err := f.produce(ctx, cl, &progress, countsEmpty); err != nil {
 		return err
 	}
 	if ok && committed != start {
@@ -109,5 +101,28 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}
 	}
-	return kafka.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
+	return kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
+}
+
+// fence stops the partition's processor: nothing else writes there from then on.
+func (f *firstProgress) fence(ctx context.Context) (*kgo.Client, error) {
+	ids := schema.FoldTransactionalIDs(f.partition)
+	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("fencing partition %d: %w", f.partition, err)
+	}
+	return cl, nil
+}
+
+// produce writes a progress record to the state table, and to like-counts if that has all counts as of it.
+func (f *firstProgress) produce(ctx context.Context, cl *kgo.Client, p *schema.Progress, counts bool) error {
+	record := func(topic string) *kgo.Record {
+		return &kgo.Record{Topic: topic, Partition: f.partition, Key: []byte(schema.StateProgressKey),
+			Value: schema.AppendProgress(nil, p)}
+	}
+	records := []*kgo.Record{record(schema.TopicState)}
+	if counts {
+		records = append(records, record(schema.TopicCounts))
+	}
+	return cl.ProduceSync(ctx, records...).FirstErr()
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
+
+// This file keeps the regions of each partition (schema.RegionRules) as topics.regions says.
 
 // unbounded adds the warning that a state table of an earlier version keeps whatever regions events name.
 func (r *Report) unbounded() {
@@ -58,10 +58,9 @@ func (f *firstProgress) setRegionsOnce(ctx context.Context, report *Report) erro
 	if p, err := f.otherRegions(ctx); err != nil || p == nil {
 		return err
 	}
-	ids := schema.FoldTransactionalIDs(f.partition)
-	cl, err := f.kafka.NewFencingClient(ctx, f.log, ids, kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	cl, err := f.fence(ctx)
 	if err != nil {
-		return fmt.Errorf("fencing partition %d: %w", f.partition, err)
+		return err
 	}
 	defer cl.Close()
 	p, err := f.otherRegions(ctx)
@@ -80,19 +79,11 @@ func (f *firstProgress) setRegionsOnce(ctx context.Context, report *Report) erro
 	if p.Regions, err = p.Regions.With(p.NextOffset, extra, start); err != nil {
 		return err
 	}
-	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey),
-		Value: schema.AppendProgress(nil, p)}
-	records := []*kgo.Record{rec}
-	if complete { // it ends with the same progress record
-		counts := *rec
-		counts.Topic = schema.TopicCounts
-		records = append(records, &counts)
-	}
 	if err := cl.BeginTransaction(); err != nil {
 		return err
 	}
-	if err = cl.ProduceSync(ctx, records...).FirstErr(); err == nil {
-		err = kafka.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
+	if err = f.produce(ctx, cl, p, complete); err == nil {
+		err = kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the regions of partition %d: %w", f.partition, err)

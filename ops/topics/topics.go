@@ -1,4 +1,5 @@
-// Package topics creates and checks the topics, and writes each partition's first progress record (`kudos topics`).
+// Package topics creates and checks the topics, writes each partition's first progress record, and bounds its regions
+// (`kudos topics`).
 package topics
 
 import (

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/plugin/kslog"
 )
 
@@ -48,12 +50,15 @@ func (l clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.Logger.Log(level, msg, keyvals...)
 }
 
-// OnBrokerRead notices that a broker answers. One that requires authentication answers some requests without.
+// unauthenticated are requests that a broker answers before authentication, which may fail.
+var unauthenticated = []kmsg.Key{kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate}
+
+// OnBrokerRead notices that a broker answers.
 func (l clientLog) OnBrokerRead(meta kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	failures.Lock()
 	defer failures.Unlock()
 	addr := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
-	if n := failures.of[addr]; n > 0 && err == nil && key != 17 && key != 18 && key != 36 { // ApiVersions, SASL
+	if n := failures.of[addr]; n > 0 && err == nil && !slices.Contains(unauthenticated, kmsg.Key(key)) {
 		delete(failures.of, addr)
 		l.log.Info("Kafka broker answers again", "addr", addr, "failed_attempts", n)
 	}

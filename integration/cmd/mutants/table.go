@@ -287,7 +287,7 @@ var mutants = []mutant{
 	{9, "what has no progress record is not answered", one(laneGo, "	if !c.state.known {\n		return laneState{}, nil, &NotReadyError{", "	if false {\n		return laneState{}, nil, &NotReadyError{"), simulation},
 	{9, "what compaction has left is applied up to the end at once", one(viewGo, "p.gap && next < p.end {\n			whole = 0\n", "false {\n			whole = 0\n"), test("stream", "TestViewOfACompactedLog")},
 	{9, "a view that stays readable while it is opened again shows its end only", one(viewGo, "return p.take(f.Records, f.Next, f.End, true) },", "return p.take(f.Records, f.Next, f.End, false) },"), test("stream", "TestViewThatIsOpenedAgainShowsOnlyItsEnd")},
-	{9, "an event that was forwarded is covered by its owner", one("reader/request.go", "	return a.cover(q, of, forwarded, owners)\n", "	return nil\n"), test("reader", "TestMinOffsetOfAForwardedEvent")},
+	{9, "an event that was forwarded is covered by its owner", one("reader/request.go", "a.cover(q, of, forwarded, owners)", "a.cover(q, of, forwarded[:0], owners)"), test("reader", "TestMinOffsetOfAForwardedEvent")},
 	{9, "a reader that missed a move starts over", one(laneGo, "	return c.state.known && c.last(records).Layouts != c.state.progress.Layouts\n", "	return false\n"), test("reader/view", "TestReaderThatMissedAMove")},
 	{9, "a partition waits for the layout by which it is asked", one(reactionsGo,
 		"	if err := a.awaitLayout(q, partition, of.Layout); err != nil {\n		return nil, err\n	}\n", ""), test("reader", "TestPeerWaitsForTheLayout")},
