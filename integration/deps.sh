@@ -40,6 +40,7 @@ have mvn || packages+=(maven)
 have kcat || packages+=(kcat)
 have curl || packages+=(curl)
 [ "$(uname -s)" != Linux ] || have valgrind || packages+=(valgrind)
+[ "$(uname -s)" != Linux ] || [ -e /usr/lib/galera/libgalera_smm.so ] || packages+=(galera-4)
 have redis-server || packages+=(redis-server) # a benchmark peer
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)

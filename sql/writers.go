@@ -38,12 +38,20 @@ func (s *Store) checkWriters(ctx context.Context, q sqlx.QueryerContext) error {
 	for _, row := range rows {
 		is[row.Name] = strings.ToUpper(row.Value)
 	}
-	switch {
-	case is["wsrep_on"] == "ON" && is["wsrep_provider"] != "" && is["wsrep_provider"] != "NONE":
-		return &WritersError{"a Galera cluster (wsrep_on)"}
-	case is["group_replication_single_primary_mode"] == "OFF":
-		return &WritersError{"a multi-primary replication group"}
+	if kind := clusterOf(is); kind != "" {
+		return &WritersError{kind}
 	}
 	s.oneWriter.Store(true)
 	return nil
+}
+
+// clusterOf returns what the server is a node of if others accept writes too, by its variables in upper case; or "".
+func clusterOf(is map[string]string) string {
+	switch {
+	case is["wsrep_on"] == "ON" && is["wsrep_provider"] != "" && is["wsrep_provider"] != "NONE":
+		return "a Galera cluster (wsrep_on)"
+	case is["group_replication_single_primary_mode"] == "OFF":
+		return "a multi-primary replication group"
+	}
+	return ""
 }

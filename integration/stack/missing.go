@@ -31,7 +31,11 @@ const (
 	NeedBrowser
 	NeedValgrind
 	NeedRedis
+	NeedGalera
 )
+
+// GaleraProvider is the library that makes a MariaDB server a node of a Galera cluster, where Debian has it.
+const GaleraProvider = "/usr/lib/galera/libgalera_smm.so"
 
 // Missing reports which of the software is missing and how to install it; nil if everything is installed.
 func Missing(ctx context.Context, needs ...Software) error {
@@ -51,6 +55,10 @@ func Missing(ctx context.Context, needs ...Software) error {
 			_, err = find("valgrind", "valgrind")
 		case NeedRedis:
 			_, err = find("redis-server", "Redis")
+		case NeedGalera:
+			if _, err = os.Stat(GaleraProvider); err != nil {
+				err = fmt.Errorf("galera is missing (%w): %s", err, installHint)
+			}
 		}
 		errs = append(errs, err)
 	}

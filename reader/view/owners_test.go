@@ -116,10 +116,11 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	})
 	start(t, l.Run)
 	wait(t, l, g.commit(owner, 0, "", false, liked(post, user), counts(post, 1)))
-	for range partitions { // each partition became ready
+	for range partitions { // counts of each partition became ready
 		<-recreated
 	}
 	require.Empty(t, recreated)
+	g.caughtUp(l) // so did reactions
 
 	where := owner // partition of the reaction
 	look := func(owners int) {

@@ -244,6 +244,7 @@ var mutants = []mutant{
 	{8, "the sign bit is cleared, not negated", one("schema/layout.go", "murmur2(key) & 0x7fffffff", "-murmur2(key)"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
 	{8, "the stored partition count decides", one(foldWorkerGo, "w.progress, w.layout, w.regions = progress, progress.Layout(), ", "w.progress, w.layout, w.regions = progress, schema.Layout{Partitions: 1}, "), simulation},
 	{1, "regions are bounded by the log", one(classifyGo, "	if e.Region, known = v.Regions.Of(e.Region, rec.Offset); !known {", "	if _, known = v.Regions.Of(e.Region, rec.Offset); !known {"), test("processor", "TestRegionsChangeFromAnOffsetOn")},
+	{1, "changed regions hold from the next event on", one("ops/topics/regions.go", "p.Regions.With(p.NextOffset, extra, start)", "p.Regions.With(start, extra, start)"), test("processor", "TestRegionsChangeFromAnOffsetOn")},
 	{1, "a region rule holds from its offset on", one("schema/region_rules.go", "		case offset < rule.from:\n			continue\n", ""), test("processor", "TestRegionsChangeFromAnOffsetOn")},
 	{1, "a rebuild folds events by the regions of their offsets", one("ops/rebuild/events.go", "	if r.classified.Regions, err = regions.Parse(); err != nil {", "	if _, err = regions.Parse(); err != nil {"), test("processor", "TestRegionsChangeFromAnOffsetOn")},
 	{8, "an event in the wrong partition is forwarded", one(classifyGo, "	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {", "	if owner := layout.PartitionOf(e.PostID, e.UserID); false {"), simulation},
@@ -386,6 +387,7 @@ var mutants = []mutant{
 		"age > r.c.compactionLag", "false && age > r.c.compactionLag"), test("ops/audit", "TestCountsThatMayBeCompactedAreUnknown")},
 	{7, "a negative count is a difference even if both sides agree", one("ops/audit/compare.go", "return c.Likes < 0 || c.Dislikes < 0", "return false && c.Likes < 0"), test("ops/audit", "TestCompare")},
 	{7, "a partition parks if likes.dlt is missing", one(foldWorkerGo, "schema.TopicCounts, schema.TopicDLT)", "schema.TopicCounts)"), test("processor", "TestFoldParksAtMissingTopics")},
+	{6, "a node of a cluster is not written to", one("sql/writers.go", "is[\"wsrep_on\"] == \"ON\" &&", "false &&"), test("sql", "TestClusterOf")},
 	{7, "a ranker parks after a change of its regions", one("ranker/local.go", "clock.regions != w.config.RegionsHash()", "clock.regions == 1"), test("ranker", "TestOtherRegionsPark")},
 	{7, "a ranker parks if partitions have disappeared", one("ranker/merge.go", "if len(w.sources) > n {", "if len(w.sources) > n && n < 0 {"), test("ranker", "TestFewerPartitionsPark")},
 }
