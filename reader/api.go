@@ -40,6 +40,7 @@ var document string
 type lane interface {
 	Partitions() (int32, error)
 	PartitionsOf(post uint64) ([]int32, error)
+	Layout() view.Layout
 	AsOf(partition int32) (wire.Position, error)
 	Wait(ctx context.Context, want wire.Position) error
 }
@@ -56,7 +57,6 @@ type countsLane interface {
 type reactionsLane interface {
 	lane
 	PartitionsOfUser(post, user uint64) ([]int32, error)
-	Layout() view.Layout
 	AwaitLayout(ctx context.Context, partition int32, want view.Layout) error
 	Of(partition int32, user uint64, posts []uint64) ([]view.Reaction, wire.Position, error)
 	Likers(partition int32, post, after uint64, limit int) (view.Page, wire.Position, error)

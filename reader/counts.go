@@ -10,7 +10,7 @@ import (
 
 func (a *api) getLikes(q *request) (reply, error) {
 	post, covered := q.PathID("post_id"), q.minOffset()
-	if err := a.coverPost(q, a.counts, covered, post); err != nil {
+	if _, err := a.coverPosts(q, covered, post); err != nil {
 		return reply{}, err
 	}
 	q.posts = append(q.posts[:0], post)
@@ -64,7 +64,7 @@ func (a *api) getManyLikesByBody(q *request) (reply, error) {
 
 // manyLikes puts the counts of posts into the body, and a user's reactions, unless user is 0. asOf is of the counts.
 func (a *api) manyLikes(q *request, covered []wire.Position, user uint64) (asOf []wire.Position, err error) {
-	if err := a.cover(q, a.counts, covered, nil); err != nil {
+	if covered, err = a.coverPosts(q, covered, q.posts...); err != nil {
 		return nil, err
 	}
 	counts, asOf, err := a.counts.Counts(q.posts)

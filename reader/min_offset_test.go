@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,10 +44,11 @@ func TestMinOffsetOfAForwardedEvent(t *testing.T) {
 			require.Fail(t, "no request waits", "for %v", want)
 		}
 	}
-	for _, target := range []string{likesOf1, "/v1/posts/1/likes/7", "/v1/posts/1/likers"} {
+	for _, target := range []string{likesOf1 + "?", "/v1/likes?post_ids=1,5&", "/v1/likes?post_ids=1&viewer=7&",
+		"/v1/posts/1/likes/7?", "/v1/posts/1/likers?"} {
 		r.likes.set(func() { r.likes.mu.asOf, r.likes.mu.ends = [5]int64{10, 20, 30, 40, 50}, [5]int64{1: 25} })
 		answered := make(chan apikit.Answer, 1)
-		go func() { answered <- r.get(target + "?min_offset=3:40") }()
+		go func() { answered <- r.get(target + "min_offset=3:40") }()
 		requireWait(wire.Position{Partition: 3, Offset: 41})
 		r.likes.set(func() { r.likes.mu.asOf[3] = 41 })
 		requireWait(wire.Position{Partition: 1, Offset: 25})
@@ -56,4 +58,34 @@ func TestMinOffsetOfAForwardedEvent(t *testing.T) {
 	}
 	r.likes.set(func() { r.likes.mu.ends = [5]int64{} })
 	r.get(likesOf1+"?min_offset=3:40").RequireProblem(503, "not-covered", "")
+}
+
+// A post with user buckets, or in all partitions while they are being added, has several owners: after a change of the
+// layout, one of them may have forwarded the event to another.
+func TestMinOffsetWithSeveralOwners(t *testing.T) {
+	r := newRig(t, nil, nil)
+	set := func(layouts uint32, asOf int64) {
+		r.likes.set(func() {
+			r.likes.mu.layout = layouts
+			r.likes.mu.asOf, r.likes.mu.ends = [5]int64{10, asOf, 30, 41, 50}, [5]int64{1: 25, 3: 35}
+		})
+	}
+	for _, target := range []string{fmt.Sprintf("/v1/posts/%d/likes?min_offset=3:40", sharedPost),
+		fmt.Sprintf("/v1/likes?post_ids=%d&min_offset=3:40", sharedPost),
+		fmt.Sprintf("/v1/posts/%d/likers?min_offset=3:40", sharedPost)} {
+		set(0, 20)
+		require.Equal(t, 200, r.get(target).Status, target)
+		set(1, 20)
+		answered := make(chan apikit.Answer, 1)
+		go func() { answered <- r.get(target) }()
+		select {
+		case have := <-r.likes.mu.waits:
+			require.Equal(t, wire.Position{Partition: 1, Offset: 25}, have)
+		case <-time.After(patience):
+			require.Fail(t, "no request waits", target)
+		}
+		require.Empty(t, answered)
+		r.likes.set(func() { r.likes.mu.asOf[1] = 25 })
+		require.Equal(t, 200, (<-answered).Status, target)
+	}
 }

@@ -97,6 +97,9 @@ func newSharing(t *testing.T, holders ...string) *rig {
 	r := newRig(t, nil, nil)
 	r.likes.mu.notReady[1] = notKept
 	r.likes.mu.holders = append([]string{"http://self"}, holders...)
+	counts := newFakeLikes()
+	counts.mu.asOf[1] = 5000
+	r.counts = counts // of all partitions
 	o := r.options
 	o.AdvertisedURL = "http://self"
 	r.peers = newPeers(o, r.likes.Holders)

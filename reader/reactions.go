@@ -68,13 +68,7 @@ type partLiker struct {
 
 func (a *api) getReaction(q *request) (reply, error) {
 	post, user, covered := q.PathID("post_id"), q.PathID(userID), q.minOffset()
-	covered, err := a.withForwarded(q, covered, func() ([]int32, error) {
-		return a.reactions.PartitionsOfUser(post, user)
-	})
-	if err != nil {
-		return reply{}, err
-	}
-	list, _, err := a.reactionsOf(q, user, []uint64{post}, covered)
+	list, _, err := a.userReactions(q, user, []uint64{post}, covered)
 	if err != nil {
 		return reply{}, err
 	}
@@ -90,7 +84,7 @@ func (a *api) getManyReactions(q *request) (reply, error) {
 	}
 	fields, covered := q.readBody(raw, userID)
 	user := q.readID(userID, fields[userID])
-	list, asOf, err := a.reactionsOf(q, user, q.posts, covered)
+	list, asOf, err := a.userReactions(q, user, q.posts, covered)
 	if err != nil {
 		return reply{}, err
 	}
@@ -112,7 +106,7 @@ func (a *api) listLikers(q *request) (reply, error) {
 		}
 	}
 	owners := func() ([]int32, error) { return a.reactions.PartitionsOf(post) }
-	covered, err := a.withForwarded(q, covered, owners)
+	covered, err := a.forwardedReactions(q, covered, owners)
 	if err != nil {
 		return reply{}, err
 	}
@@ -244,20 +238,26 @@ func (a *api) viewed(
 	return list, err
 }
 
-// withForwarded checks a request about one post, and adds to the positions that it must cover those that have its
-// forwarded events.
-func (a *api) withForwarded(
+// userReactions is reactionsOf for positions of events that may have been forwarded.
+func (a *api) userReactions(
+	q *request, user uint64, posts []uint64, covered []wire.Position,
+) (list []userReaction, asOf []wire.Position, err error) {
+	covered, err = a.forwardedReactions(q, covered, ownersOf(posts, func(post uint64) ([]int32, error) {
+		return a.reactions.PartitionsOfUser(post, user)
+	}))
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.reactionsOf(q, user, posts, covered)
+}
+
+func (a *api) forwardedReactions(
 	q *request, covered []wire.Position, owners func() ([]int32, error),
 ) ([]wire.Position, error) {
-	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil || len(covered) == 0 {
-		return covered, err
-	}
-	partitions, err := owners()
-	if err != nil {
+	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, err
 	}
-	forwarded, err := a.forwarded(q, covered, partitions)
-	return append(covered, forwarded...), err
+	return a.withForwarded(q, covered, owners)
 }
 
 // route returns a question to each partition that is concerned, by one layout, which must cover these positions.
@@ -280,14 +280,6 @@ func (a *api) route(
 			of.Layout = layout
 		}
 		for _, want := range covered {
-			if want.Partition == somePartition {
-				if len(to) > 1 {
-					return nil, manyPartitions(len(to))
-				}
-				for p := range to {
-					want.Partition = p
-				}
-			}
 			if of := to[want.Partition]; of != nil {
 				of.Covered = max(of.Covered, want.Offset)
 			}

@@ -254,42 +254,55 @@ func (a *api) await(
 	return nil
 }
 
-func (a *api) coverPost(q *request, of lane, want []wire.Position, post uint64) error {
-	owners := func() ([]int32, error) { return of.PartitionsOf(post) }
-	if err := a.cover(q, of, want, owners); err != nil || len(want) == 0 {
-		return err
-	}
-	partitions, err := owners()
+// coverPosts covers the counts of posts, and returns what it waited for.
+func (a *api) coverPosts(q *request, want []wire.Position, posts ...uint64) ([]wire.Position, error) {
+	owners := ownersOf(posts, a.counts.PartitionsOf)
+	want, err := a.withForwarded(q, want, owners)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	forwarded, err := a.forwarded(q, want, partitions)
-	if err != nil {
-		return err
-	}
-	return a.cover(q, of, forwarded, owners)
+	return want, a.cover(q, a.counts, want, owners)
 }
 
-// forwarded returns what the owners of a post must cover to have an event of it that is at one of these positions in
-// another partition, because its writer has an old layout: once that partition's fold has passed the event, it has
-// forwarded it, to one of the owners, whose events up to now include it.
-func (a *api) forwarded(q *request, want []wire.Position, owners []int32) ([]wire.Position, error) {
-	elsewhere := slices.DeleteFunc(slices.Clone(want), func(p wire.Position) bool {
-		return p.Partition == somePartition || slices.Contains(owners, p.Partition)
-	})
-	if len(elsewhere) == 0 {
-		return nil, nil
+// ownersOf returns the partitions that have posts, by what says it of one.
+func ownersOf(posts []uint64, of func(post uint64) ([]int32, error)) func() ([]int32, error) {
+	return func() (all []int32, err error) {
+		for _, post := range posts {
+			owners, err := of(post)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, owners...)
+		}
+		slices.Sort(all)
+		return slices.Compact(all), nil
 	}
-	if err := a.cover(q, a.counts, elsewhere, nil); err != nil {
+}
+
+// withForwarded adds to the positions that a request must cover what covers their events if these were forwarded: once
+// the counts of an event's partition cover it, it has reached its owner, by a layout that is known here, and what the
+// owner has up to now includes it. An event in one of several owners was not, unless the layout has ever changed.
+func (a *api) withForwarded(
+	q *request, want []wire.Position, owners func() ([]int32, error),
+) ([]wire.Position, error) {
+	if err := a.cover(q, a.counts, want, owners); err != nil || len(want) == 0 {
+		return want, err
+	}
+	now, err := owners()
+	if err != nil {
 		return nil, err
+	}
+	elsewhere := func(p wire.Position) bool { return p.Partition != now[0] }
+	if len(now) == 1 && !slices.ContainsFunc(want, elsewhere) || len(now) > 1 && a.counts.Layout().Number == 0 {
+		return want, nil
 	}
 	bounded, cancel := context.WithTimeout(q.Request.Context(), a.options.MaxWait)
 	defer cancel()
-	ends := a.ends(bounded, owners)
+	ends := a.ends(bounded, now)
 	if ends == nil {
-		return nil, a.notCovered(a.counts, elsewhere)
+		return nil, a.notCovered(a.counts, want)
 	}
-	return ends, nil
+	return append(want, ends...), nil
 }
 
 // invalidMinOffset rejects a min_offset that is well-formed but can never be covered.

@@ -294,7 +294,11 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 	return counts, asOf, nil
 }
 
-func (f *fakeLikes) Layout() view.Layout { return view.Layout{} }
+func (f *fakeLikes) Layout() view.Layout {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return view.Layout{Number: f.mu.layout}
+}
 
 func (f *fakeLikes) AwaitLayout(_ context.Context, _ int32, want view.Layout) error {
 	f.mu.Lock()

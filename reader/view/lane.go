@@ -88,6 +88,9 @@ func (l *Lane) PartitionsOf(post uint64) ([]int32, error) {
 	return l.owners.now(n).append(nil, post), nil
 }
 
+// Layout returns the layout that the partitions of posts go by.
+func (l *Lane) Layout() Layout { return l.owners.now(0).layout() }
+
 // state returns the state of a partition, and a channel that is closed when there is a newer one.
 func (l *Lane) state(partition int32) (state laneState, moved <-chan struct{}, err error) {
 	err = l.view.Read(partition, func(_ *store.Store, c stream.Copy) (err error) {

@@ -89,9 +89,6 @@ func (r *Reactions) Holders(partition int32) (addresses []string, generation int
 	return addresses, h.generation
 }
 
-// Layout returns the layout that PartitionsOf and PartitionsOfUser go by.
-func (r *Reactions) Layout() Layout { return r.owners.now(0).layout() }
-
 // PartitionsOf returns the partitions that have a post's reactions, in order; see Lane.
 func (r *Reactions) PartitionsOf(post uint64) ([]int32, error) {
 	now, err := r.places()
