@@ -101,7 +101,8 @@ func FuzzDecodeUpdate(f *testing.F) {
 }
 
 func updateFromGenerated(m *kudosv1.LikeUpdate) (*Update, error) {
-	u := &Update{Seq: m.Seq, Counts: Counts{m.LikeCount, m.DislikeCount}, SourceOffset: m.SourceOffset}
+	u := &Update{Seq: m.Seq, Counts: Counts{m.LikeCount, m.DislikeCount}, SourceOffset: m.SourceOffset,
+		Buckets: m.UserBuckets, Moved: m.Moved != nil, Other: m.GetMoved()}
 	for _, d := range m.Deltas {
 		region, wellFormed := ParseRegion(d.Region)
 		if !wellFormed {
@@ -112,7 +113,8 @@ func updateFromGenerated(m *kudosv1.LikeUpdate) (*Update, error) {
 	return u, nil
 }
 
-func equalUpdates(a, b *Update) bool {
+func equalUpdates(a, b *Update) bool { // fewer than two buckets are as good as none
 	return a.Seq == b.Seq && a.Counts == b.Counts && a.SourceOffset == b.SourceOffset &&
+		max(1, a.Buckets) == max(1, b.Buckets) && a.Moved == b.Moved && a.Other == b.Other &&
 		slices.Equal(a.Deltas, b.Deltas)
 }
