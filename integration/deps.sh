@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (a benchmark peer),
-# Kafka's jars, Chromium and Node (dashboard tests), Python (`make openapi`); and MySQL itself, some 550 MB, if called as
-# `deps.sh mysql` or in CI. It needs root on a Debian-like system; elsewhere it prints what to install. It is fast if
-# nothing is missing, so every `make test` can call it.
+# Installs what the tests on real servers need: Java, Maven, MariaDB, Galera, kcat, curl, valgrind, Redis (a benchmark
+# peer), Kafka's jars, Chromium and Node (dashboard tests), Python (`make openapi`); and MySQL itself, some 550 MB, if
+# called as `deps.sh mysql` or in CI. It needs root on a Debian-like system; elsewhere it prints what to install. It is
+# fast if nothing is missing, so every `make test` can call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,7 +40,11 @@ have mvn || packages+=(maven)
 have kcat || packages+=(kcat)
 have curl || packages+=(curl)
 [ "$(uname -s)" != Linux ] || have valgrind || packages+=(valgrind)
-[ "$(uname -s)" != Linux ] || [ -e /usr/lib/galera/libgalera_smm.so ] || packages+=(galera-4)
+if [ "$(uname -s)" = Linux ]; then # nodes of a Galera cluster copy each other's data by rsync
+  [ -e /usr/lib/galera/libgalera_smm.so ] || packages+=(galera-4)
+  have rsync || packages+=(rsync)
+  have ss || packages+=(iproute2)
+fi
 have redis-server || packages+=(redis-server) # a benchmark peer
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)
@@ -73,6 +77,19 @@ fi
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kudos
 [ "$(id -u)" = 0 ] && cache=/var/cache/kudos
 version() { sed -n 's:^  <version>\(.*\)</version>$:\1:p' "integration/stack/$1/pom.xml"; }
+
+# A joining node of a Galera cluster copies another's data by scripts. Debian has them in the package of the system
+# service, which is not installed here: only the scripts are taken from it.
+if have apt-get && ! have wsrep_sst_rsync && [ ! -d "$cache/wsrep" ]; then
+  mkdir -p "$cache"
+  unpacked=$(mktemp -d -p "$cache")
+  trap 'rm -rf "$unpacked"' EXIT
+  download() { (cd "$unpacked" && apt-get download -q mariadb-server); }
+  { download || { apt-get update -q && download; }; } && dpkg -x "$unpacked"/mariadb-server_*.deb "$unpacked" &&
+    mkdir -m 755 "$unpacked/wsrep" && mv "$unpacked"/usr/bin/wsrep_sst_* "$unpacked/wsrep" &&
+    mv -T "$unpacked/wsrep" "$cache/wsrep" ||
+    echo "integration/deps.sh: no wsrep_sst_rsync: the test with several nodes of Galera cannot run" >&2
+fi
 
 fetch=()
 [ -d "$cache/kafka-$(version kafka)" ] || fetch=(-fetch)

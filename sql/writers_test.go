@@ -1,12 +1,10 @@
 package sql
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -34,18 +32,11 @@ func TestClusterOf(t *testing.T) {
 // A node of a Galera cluster is not written to, unless the operator says that no other is.
 func TestGaleraIsNotWrittenTo(t *testing.T) {
 	tier.Verify(t)
-	stack.Require(t, stack.NeedMariaDB, stack.NeedGalera)
-	group, state := stack.ReserveForTest(t), stack.ReserveForTest(t)
-	node, err := stack.StartMariaDB(t.Context(), stack.DatabaseOptions{Log: testkit.Log(), ExtraArgs: []string{
-		"--wsrep-on=ON", "--wsrep-provider=" + stack.GaleraProvider, "--wsrep-new-cluster",
-		"--wsrep-cluster-address=gcomm://", "--wsrep-node-address=127.0.0.1", "--innodb-autoinc-lock-mode=2",
-		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s", group, state)}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	node := stack.GaleraForTest(t, 1)[0]
 	require.NoError(t, node.CreateDatabase(t.Context(), "kudos"))
 	db := database{options: testOptions(node.DSN("kudos")), real: true}.migrated(t)
 
-	_, err = db.store(t).Position(t.Context(), likesTopic(), 0)
+	_, err := db.store(t).Position(t.Context(), likesTopic(), 0)
 	require.ErrorAs(t, err, new(*WritersError))
 	require.ErrorContains(t, err, "it is part of a Galera cluster (wsrep_on)")
 	cause, action := err.(*failure).Classify()

@@ -26,6 +26,7 @@ type DatabaseOptions struct {
 	Dir       string
 	Keep      bool         // data and logs after Close
 	ExtraArgs []string     // are added to the server's command line and override this package's settings
+	Env       []string     // is added to the server's environment
 	Log       *slog.Logger // of starts and ends; default: none
 }
 
@@ -85,7 +86,7 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	}
 	d.Server = &Server{
 		command: child.Command{Name: e.name, Path: e.serve[0],
-			Args: slices.Concat(e.serve[1:], dirs, d.arguments(), o.ExtraArgs), Dir: data,
+			Args: slices.Concat(e.serve[1:], dirs, d.arguments(), o.ExtraArgs), Env: o.Env, Dir: data,
 			Log: filepath.Join(d.dir, "server.log"), Account: account.runs},
 		probe: func(ctx context.Context) error { return d.answers(ctx, data) },
 		log:   o.Log,

@@ -34,9 +34,6 @@ const (
 	NeedGalera
 )
 
-// GaleraProvider is the library that makes a MariaDB server a node of a Galera cluster, where Debian has it.
-const GaleraProvider = "/usr/lib/galera/libgalera_smm.so"
-
 // Missing reports which of the software is missing and how to install it; nil if everything is installed.
 func Missing(ctx context.Context, needs ...Software) error {
 	var errs []error
@@ -56,9 +53,7 @@ func Missing(ctx context.Context, needs ...Software) error {
 		case NeedRedis:
 			_, err = find("redis-server", "Redis")
 		case NeedGalera:
-			if _, err = os.Stat(GaleraProvider); err != nil {
-				err = fmt.Errorf("galera is missing (%w): %s", err, installHint)
-			}
+			err = missingGalera()
 		}
 		errs = append(errs, err)
 	}
