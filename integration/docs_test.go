@@ -26,7 +26,7 @@ var (
 	testName   = regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]+…?`)
 	testFunc   = regexp.MustCompile(`(?m)^func (Test\w+)`)
 	unwrapped  = regexp.MustCompile(`^\||<img `)
-	regression = regexp.MustCompile(`(?m)^[a-z0-9-]+ +(\./\S+) +(Test\w+) +\S.*$`)
+	regression = regexp.MustCompile(`(?m)^[a-z0-9-]+ +(\./\S+) +(Test\w+)(?:/(\S+))? +\S.*$`)
 	figure     = regexp.MustCompile(`\d[\d,.]*[,.]\d+`)
 )
 
@@ -119,6 +119,9 @@ func TestDocsNameTests(t *testing.T) {
 	require.Len(t, regression.FindAllString(cases, -1), strings.Count(cases, "\n")-2)
 	for _, c := range regression.FindAllStringSubmatch(cases, -1) {
 		require.Contains(t, declared, c[1]+" "+c[2]+"\n")
+		if script := c[3]; script != "" {
+			require.FileExists(t, filepath.Join(root, c[1], "testdata", script+".txt"))
+		}
 		require.Equal(t, 1, strings.Count(cases, "\n"+strings.Fields(c[0])[0]+" "), "cases with the name of %s", c[0])
 	}
 	text, _ := pages(t)

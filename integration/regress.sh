@@ -7,6 +7,6 @@ cases=integration/regress.txt
 read -r pkg test < <(awk -v name="$1" '$1 == name {print $2, $3}' $cases) ||
 	{ echo "regress: unknown case '$1'; 'make regress' lists them all" >&2; exit 1; }
 exec 3>&1
-output=$("${GO:-go}" test -count=1 -v -run "^$test\$" "$pkg" | tee >(cat >&3))
+output=$("${GO:-go}" test -count=1 -v -run "^${test//\//\$/^}\$" "$pkg" | tee >(cat >&3))
 # A test that was skipped or does not exist has tested nothing.
 grep -q -- "--- PASS: $test " <<<"$output" || { echo "regress: $test did not run: see 'make deps'" >&2; exit 1; }
