@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
@@ -53,9 +53,7 @@ func newNamed(t *testing.T) *named {
 
 func (n *named) bench(args ...string) (code int, stdout, stderr string) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 4*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, shared.Kudos(n.t),
+	cmd := exec.CommandContext(testkit.Within(n.t, 4*time.Minute), shared.Kudos(n.t),
 		append([]string{"bench", "--brokers", strings.Join(n.brokers, ","), "--dir", n.t.TempDir(),
 			"--set", "topics.replication_factor=1", "--set", "topics.partitions=2"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUDOS_MYSQL_DSN="+n.dsn)

@@ -15,12 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/bench/producer"
+	"kudos/dev/devtest"
 	"kudos/dev/testkit"
 	"kudos/schema"
-	"kudos/stream/kafka"
 )
 
 // accepted is the result of a producer that accepts single likes at a rate.
@@ -80,24 +79,14 @@ func TestText(t *testing.T) {
 
 // TestMissingAcceptedLikesAreReported: a producer that accepts likes which do not reach Kafka gets no figures.
 func TestMissingAcceptedLikesAreReported(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, schema.TopicLikes))
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	s := &Servers{Kafka: kafka.DefaultOptions(), DSN: "/", Log: slog.New(slog.DiscardHandler)}
-	s.Kafka.Brokers = cluster.ListenAddrs()
+	k := devtest.NewKafka(t, kfake.SeedTopics(2, schema.TopicLikes))
+	s := &Servers{Kafka: k.Options, DSN: "/", Log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, s.connect())
 	t.Cleanup(s.disconnect)
-	cl, err := s.Kafka.NewClient(s.Log, kgo.DefaultProduceTopic(schema.TopicLikes))
-	require.NoError(t, err)
-	defer cl.Close()
-	records := make([]*kgo.Record, 52)
-	for i := range records {
-		records[i] = &kgo.Record{Value: []byte("a like")}
-	}
-	require.NoError(t, cl.ProduceSync(testkit.Context(t), records[:51]...).FirstErr())
+	k.Write(testkit.Records(schema.TopicLikes, 0, 0, 51)...)
 	require.EqualError(t, s.haveAccepted(testkit.Context(t), accepted(1)),
 		"the producer has accepted 52 likes, but likes has 51")
-	require.NoError(t, cl.ProduceSync(testkit.Context(t), records[51]).FirstErr())
+	k.Write(testkit.Record(schema.TopicLikes, 1, "7", "a like"))
 	require.NoError(t, s.haveAccepted(testkit.Context(t), accepted(1)))
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"kudos/dev/devtest"
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/httpserver/admin"
 	"kudos/integration/stack"
 	"kudos/schema"
@@ -75,7 +76,7 @@ func usedWrongly(t *testing.T, command string, cases map[string]string) {
 }
 
 type running struct {
-	stdout, stderr logBuffer
+	stdout, stderr testkit.Output
 	cancel         context.CancelFunc
 	code           chan int
 }
@@ -94,7 +95,7 @@ func (r *running) end(t *testing.T) int {
 	return ended(t, r.code, &r.stderr)
 }
 
-func ended[T any](t *testing.T, how <-chan T, stderr *logBuffer) (end T) {
+func ended[T any](t *testing.T, how <-chan T, stderr *testkit.Output) (end T) {
 	t.Helper()
 	select {
 	case end = <-how:
@@ -106,10 +107,8 @@ func ended[T any](t *testing.T, how <-chan T, stderr *logBuffer) (end T) {
 
 func startKafka(t *testing.T, topics ...kfake.Opt) (brokers string) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append(topics, kfake.NumBrokers(1))...)
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	return strings.Join(cluster.ListenAddrs(), ",")
+	_, options := devtest.Broker(t, topics...)
+	return strings.Join(options.Brokers, ",")
 }
 
 func likesBroker(t *testing.T) (brokers string) {
@@ -246,23 +245,6 @@ func TestTopicsCheckEndsWithOneUntilTheyAreApplied(t *testing.T) {
 	require.JSONEq(t, `{"lines": []}`, stdout)
 }
 
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func waitReady(t *testing.T, addr string) {
 	t.Helper()
 	waitGet(t, "http://"+addr+"/readyz")
@@ -272,19 +254,12 @@ func waitReady(t *testing.T, addr string) {
 func waitGet(t *testing.T, url string, parts ...string) (unavailable int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		resp, err := http.Get(url)
-		if err != nil {
-			return false
-		}
-		text, err := io.ReadAll(resp.Body)
-		if errors.Join(err, resp.Body.Close()) != nil {
-			return false
-		}
-		if resp.StatusCode == http.StatusServiceUnavailable {
+		a, err := apikit.Send(t, nil, http.MethodGet, url, "")
+		if a.Status == http.StatusServiceUnavailable {
 			unavailable++
 		}
-		missing := func(part string) bool { return !strings.Contains(string(text), part) }
-		return resp.StatusCode == http.StatusOK && !slices.ContainsFunc(parts, missing)
+		missing := func(part string) bool { return !strings.Contains(a.Body, part) }
+		return err == nil && a.Status == http.StatusOK && !slices.ContainsFunc(parts, missing)
 	}, time.Minute, 20*time.Millisecond, "GET %s: %q", url, parts)
 	return unavailable
 }
@@ -295,7 +270,7 @@ func producerArgs(brokers, adminAddr string) []string {
 }
 
 func TestSIGTERMEndsARoleWell(t *testing.T) {
-	var log logBuffer
+	var log testkit.Output
 	addr := stack.ReserveForTest(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], producerArgs(likesBroker(t), addr)...)
 	cmd.Env = append(os.Environ(), runAsKudos+"=1")
@@ -351,7 +326,7 @@ func TestNoErrorIsLostAtTheEnd(t *testing.T) {
 
 func TestSecondSignalExitsAtOnce(t *testing.T) {
 	exited := make(chan int, 1)
-	var log logBuffer
+	var log testkit.Output
 	ctx, stop := signalContext(&log, func(code int) { exited <- code })
 	defer stop()
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -19,6 +18,7 @@ import (
 
 	"kudos/bench"
 	"kudos/dev"
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
 	"kudos/schema"
 )
@@ -28,13 +28,13 @@ type devProcess struct {
 	cmd   *exec.Cmd
 	at    dev.Addresses
 	ended chan error // the exit error
-	out   *logBuffer
+	out   *testkit.Output
 }
 
 func startDevProcess(t *testing.T, args ...string) *devProcess {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready.json")
-	p := &devProcess{ended: make(chan error, 1), out: &logBuffer{}}
+	p := &devProcess{ended: make(chan error, 1), out: &testkit.Output{}}
 	p.cmd = exec.Command(os.Args[0], slices.Concat(devArgs, embedded, []string{"--ready-file", ready}, args)...)
 	p.cmd.Env = append(os.Environ(), runAsKudos+"=1", "TMPDIR="+t.TempDir())
 	p.cmd.Stdout, p.cmd.Stderr = io.Discard, p.out
@@ -109,8 +109,7 @@ func TestDevSoak(t *testing.T) {
 	warm, every := min(10*time.Minute, length/2), min(time.Minute, length/30)
 	p := startDevProcess(t, "--simulate", "2000")
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
+	ctx := testkit.Within(t, length)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var samples []float64 // MiB, after the warm-up

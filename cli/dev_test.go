@@ -19,6 +19,8 @@ import (
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/testrun"
 	"kudos/ops/forget"
 	"kudos/ranker"
@@ -98,12 +100,8 @@ func openDB(t *testing.T, dsn string) *stdsql.DB {
 
 func put(t *testing.T, at dev.Addresses, user, query string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+postLikes+"/"+user+"?region="+region+query, nil)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	url := "http://" + at.HTTP + postLikes + "/" + user + "?region=" + region + query
+	apikit.MustSend(t, nil, http.MethodPut, url, "").Require(http.StatusAccepted)
 }
 
 func waitAudit(t *testing.T, at dev.Addresses) {
@@ -191,7 +189,7 @@ func TestDevRanksQuickly(t *testing.T) {
 		require.NoError(t, err)
 		want := ranker.DefaultOptions()
 		c.want(&want)
-		var out logBuffer
+		var out testkit.Output
 		require.Equal(t, want, newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{}).cfg.Ranker, name)
 		require.NoError(t, want.Validate())
 	}
@@ -255,7 +253,7 @@ func TestDevKeepsItsData(t *testing.T) {
 func TestDevShowsMillionsOfLikes(t *testing.T) {
 	cfg, err := config.Load(config.Sources{})
 	require.NoError(t, err)
-	var out logBuffer
+	var out testkit.Output
 	d := newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{})
 	database, err := dev.StartDatabase("127.0.0.1:0")
 	require.NoError(t, err)

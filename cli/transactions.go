@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,10 +48,7 @@ Processes of kudos end their own.`,
 			for _, o := range open {
 				text += fmt.Sprintln(o)
 			}
-			if text == "" {
-				text = "no transaction is open\n"
-			}
-			return out.print(a.stdout, open, text)
+			return out.print(a.stdout, open, cmp.Or(text, "no transaction is open\n"))
 		}
 		i := slices.IndexFunc(open, func(o transactions.Open) bool { return o.ProducerID == *abort })
 		if i < 0 {

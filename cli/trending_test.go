@@ -10,17 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
+	"kudos/dev/testkit"
 	"kudos/ranker"
 	"kudos/schema"
 )
 
-func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
+func rankingsBroker(t *testing.T) (brokers string, k *devtest.Kafka) {
 	t.Helper()
-	brokers = startKafka(t, kfake.SeedTopics(3, schema.TopicTrending))
-	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers))
-	require.NoError(t, err)
-	t.Cleanup(cl.Close)
-	return brokers, cl
+	k = devtest.NewKafka(t, kfake.SeedTopics(3, schema.TopicTrending))
+	return k.Options.Brokers[0], k
 }
 
 func hourRanking(region, window string, post uint64) *schema.Ranking {
@@ -32,14 +31,14 @@ func hourRanking(region, window string, post uint64) *schema.Ranking {
 	}
 }
 
-func writeRankings(t *testing.T, cl *kgo.Client, rankings ...*schema.Ranking) {
+func writeRankings(t *testing.T, k *devtest.Kafka, rankings ...*schema.Ranking) {
 	t.Helper()
 	for _, r := range rankings {
 		value, err := schema.EncodeRanking(r)
 		require.NoError(t, err)
-		key := schema.RankingKey(r.Region, r.Window)
-		rec := &kgo.Record{Topic: schema.TopicTrending, Key: []byte(key), Value: value}
-		require.NoError(t, cl.ProduceSync(t.Context(), rec).FirstErr())
+		key := []byte(schema.RankingKey(r.Region, r.Window))
+		partition := schema.KeyPartition(key, 3)
+		k.Write(&kgo.Record{Topic: schema.TopicTrending, Partition: partition, Key: key, Value: value})
 	}
 }
 
@@ -52,13 +51,13 @@ func requireOnlyProgress(t *testing.T, stderr string) {
 }
 
 func TestTrendingShowsTheLatestRanking(t *testing.T) {
-	brokers, cl := rankingsBroker(t)
+	brokers, k := rankingsBroker(t)
 	latest := hourRanking("global", "1h", 7)
 	latest.Posts = append(latest.Posts,
 		schema.RankedPost{Rank: 2, PreviousRank: 4, PostID: 18446744073709551615, Likes: 2, Score: 2 * schema.ScoreOne},
 		schema.RankedPost{Rank: 3, PreviousRank: 3, PostID: 8, Likes: 1, Score: schema.ScoreOne},
 		schema.RankedPost{Rank: 4, PreviousRank: 1, PostID: 9, Likes: 1, Score: schema.ScoreOne})
-	writeRankings(t, cl,
+	writeRankings(t, k,
 		hourRanking("global", "1h", 6), latest, hourRanking("global", "10m", 5), hourRanking("US-CA", "1h", 4))
 
 	stdout, stderr := done(t, "trending", "--brokers", brokers)
@@ -117,10 +116,10 @@ func TestTrendingShowsLeaderboardsAndEmptyRankings(t *testing.T) {
 func TestTrendingWithoutRankings(t *testing.T) {
 	fails(t, exitFailed, []string{"trending", "--brokers", likesBroker(t)},
 		"topic trending does not exist", "kudos topics apply")
-	brokers, cl := rankingsBroker(t)
+	brokers, k := rankingsBroker(t)
 	trending := []string{"trending", "--brokers", brokers}
 	fails(t, exitFailed, trending, "no ranking at all", "kudos ranker")
-	writeRankings(t, cl, hourRanking("global", "1h", 6))
+	writeRankings(t, k, hourRanking("global", "1h", 6))
 	fails(t, exitFailed, append(trending, "--window", "2h", "--region", "de", "--output", "json"),
 		"no ranking of DE/2h", "ranker.windows; here: 10m, 1h, 24h")
 	_, _, stderr := kudos(t, "", append(trending, "--window", "day")...)
@@ -143,18 +142,18 @@ func TestTrendingChecksItsArguments(t *testing.T) {
 	})
 }
 
-func waitText(t *testing.T, b *logBuffer, text string) {
+func waitText(t *testing.T, b *testkit.Output, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, 20*time.Second, 5*time.Millisecond,
 		"want %q in:\n%s", text, b)
 }
 
 func TestTrendingFollows(t *testing.T) {
-	brokers, cl := rankingsBroker(t)
-	writeRankings(t, cl, hourRanking("global", "1h", 1001))
+	brokers, k := rankingsBroker(t)
+	writeRankings(t, k, hourRanking("global", "1h", 1001))
 	r := start(t, "trending", "--follow", "--brokers", brokers)
 	waitText(t, &r.stdout, "1001")
-	writeRankings(t, cl, hourRanking("DE", "1h", 1002), hourRanking("global", "1h", 1003))
+	writeRankings(t, k, hourRanking("DE", "1h", 1002), hourRanking("global", "1h", 1003))
 	waitText(t, &r.stdout, "1003")
 	require.Equal(t, exitDone, r.end(t), "Ctrl-C must be a normal exit")
 	requireOnlyProgress(t, r.stderr.String())
@@ -164,10 +163,10 @@ func TestTrendingFollows(t *testing.T) {
 }
 
 func TestTrendingFollowsFromAnEmptyTopic(t *testing.T) {
-	brokers, cl := rankingsBroker(t)
+	brokers, k := rankingsBroker(t)
 	r := start(t, "trending", "--follow", "--brokers", brokers, "--output", "json")
 	waitText(t, &r.stderr, "Waiting for the first one")
-	writeRankings(t, cl, hourRanking("global", "1h", 1001), hourRanking("global", "1h", 1002))
+	writeRankings(t, k, hourRanking("global", "1h", 1001), hourRanking("global", "1h", 1002))
 	waitText(t, &r.stdout, `"1002"`)
 	require.Equal(t, exitDone, r.end(t))
 	lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n")

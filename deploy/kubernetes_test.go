@@ -19,6 +19,7 @@ import (
 
 	"kudos/cli"
 	"kudos/config"
+	"kudos/dev/testkit/apikit"
 	"kudos/httpserver/admin"
 	"kudos/integration/testrun"
 	"kudos/producer"
@@ -273,10 +274,7 @@ func TestAdminServerHasEachDocumentedPath(t *testing.T) {
 	<-server.Listening()
 	require.Len(t, asked, 3)
 	for path := range asked {
-		resp, err := http.Get("http://" + server.Addr() + path)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusOK, resp.StatusCode, path)
+		apikit.MustSend(t, nil, http.MethodGet, "http://"+server.Addr()+path, "").Require(http.StatusOK)
 	}
 }
 

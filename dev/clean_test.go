@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -87,8 +88,7 @@ func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
 	require.Nil(t, b.held.Load(), "the partition is released")
 
 	c.holdTimeout = time.Minute
-	done := make(chan error, 1)
-	go func() { done <- c.compactTables(t.Context()) }()
+	done := testkit.Later(func() error { return c.compactTables(t.Context()) })
 	require.Eventually(t, func() bool { return b.held.Load() != nil }, patience, time.Millisecond)
 	produce(t, writer, set("b=2"), set("_=2")) // in the open transaction
 	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))

@@ -12,6 +12,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -98,13 +100,7 @@ func (s *served) begin(path string, size int) *io.PipeWriter {
 
 func (s *served) wait(path string) error {
 	s.t.Helper()
-	select {
-	case err := <-s.ended[path]:
-		return err
-	case <-time.After(patience):
-		require.FailNow(s.t, "the body was neither read nor dropped", path)
-		return nil
-	}
+	return testkit.Receive(s.t, s.ended[path], path+": the body must be read or dropped")
 }
 
 // Beyond the bound the oldest body is given up, in both versions of HTTP, although its client is silent.

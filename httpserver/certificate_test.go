@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"bytes"
 	"crypto/tls"
 	"io/fs"
 	"log/slog"
@@ -9,12 +8,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/stack"
 )
 
@@ -40,23 +41,6 @@ func newTLSServer(t *testing.T, log *slog.Logger) *Server {
 	}, log)
 }
 
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.text.Bytes(), []byte(what))
-}
-
 func shown(t *testing.T, addr string) tls.ConnectionState {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
@@ -72,7 +56,7 @@ func holder(t *testing.T, addr string) string {
 
 // A new certificate is used without a restart; half of one, or none, changes nothing.
 func TestCertificateIsReadAgain(t *testing.T) {
-	log := &logged{}
+	log := &testkit.Output{}
 	s := newTLSServer(t, slog.New(slog.NewTextHandler(log, nil)))
 	c := s.certificate
 	c.every = time.Millisecond
@@ -87,7 +71,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	waitLogged := func(what string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return log.count(what) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Count(log.String(), what) == 1 }, patience, time.Millisecond)
 	}
 
 	second := a.IssueForTest(t, "second")
@@ -104,7 +88,8 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	c.install(t, "", third.Key)
 	c.install(t, third.Cert, "")
 	waitShown("third")
-	require.LessOrEqual(t, log.count("certificate reloaded"), 2, "an unchanged certificate must not be logged")
+	require.LessOrEqual(t, strings.Count(log.String(), "certificate reloaded"), 2,
+		"an unchanged certificate must not be logged")
 	require.NoError(t, stop())
 }
 
@@ -117,10 +102,7 @@ func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	_, err := tls.Dial("tcp", s.Addr(), old)
 	require.ErrorContains(t, err, "protocol version")
 	require.Equal(t, "h2", shown(t, s.Addr()).NegotiatedProtocol)
-	plain, err := http.Get("http://" + s.Addr())
-	require.NoError(t, err)
-	require.NoError(t, plain.Body.Close())
-	require.Equal(t, http.StatusBadRequest, plain.StatusCode, "plain HTTP must be rejected")
+	apikit.MustSend(t, nil, http.MethodGet, "http://"+s.Addr(), "").Require(http.StatusBadRequest) // plain HTTP
 	require.NoError(t, stop())
 }
 

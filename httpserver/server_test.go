@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,8 +33,7 @@ func run(t *testing.T, s *Server) (stop func() error) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, ln) }()
+	ended := testkit.Later(func() error { return s.Serve(ctx, ln) })
 	<-s.Listening()
 	require.Equal(t, ln.Addr().String(), s.Addr())
 	return func() error { cancel(); return <-ended }
@@ -79,13 +81,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	for want, client := range map[string]*http.Client{"HTTP/2.0": {Transport: transport}, "HTTP/1.1": {}} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(), nil)
-		require.NoError(t, err)
-		resp, err := client.Do(req)
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, errors.Join(err, resp.Body.Close()))
-		require.Equal(t, want, string(body))
+		require.Equal(t, want, apikit.MustSend(t, client, http.MethodGet, "http://"+s.Addr(), "").Body)
 		client.CloseIdleConnections()
 	}
 	require.NoError(t, stop())
@@ -113,11 +109,10 @@ func TestOtherHostsAreRejected(t *testing.T) {
 		req.Host = host // "": that of the URL
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, errors.Join(err, resp.Body.Close()))
-		require.Equal(t, want, resp.StatusCode, host)
-		require.Equal(t, []string{"nosniff"}, resp.Header["X-Content-Type-Options"])
-		require.Equal(t, want == 421, strings.Contains(string(body), "use localhost"), host)
+		a := apikit.Read(t, resp)
+		require.Equal(t, want, a.Status, host)
+		require.Equal(t, []string{"nosniff"}, a.Header["X-Content-Type-Options"])
+		require.Equal(t, want == 421, strings.Contains(a.Body, "use localhost"), host)
 	}
 	require.NoError(t, stop())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
@@ -76,8 +77,7 @@ func TestCoordinatorsMove(t *testing.T) {
 
 // moveLeaders makes another replica the preferred leader of each partition, and elects it.
 func (s *system) moveLeaders() (moved int) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
+	ctx := testkit.Within(s.t, time.Minute)
 	topics, err := s.admin().ListTopicsWithInternal(ctx, "__transaction_state", "__consumer_offsets", schema.TopicLikes,
 		schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)

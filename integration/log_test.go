@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/oracle"
 	"kudos/schema"
 )
@@ -51,9 +52,7 @@ func (s *system) oracle() *oracle.Oracle {
 
 // readAll reads all committed records of a topic, from the start to the current end.
 func (s *system) readAll(topic string, each func(*kgo.Record)) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
-	defer cancel()
-	_, err := s.oracle().ReadAll(ctx, topic, each)
+	_, err := s.oracle().ReadAll(testkit.Within(s.t, 3*time.Minute), topic, each)
 	require.NoError(s.t, err)
 }
 
@@ -78,9 +77,7 @@ func (s *system) requireDecided(topic string) {
 
 // lastRecords returns the last committed data record of each partition that has one.
 func (s *system) lastRecords(topic string) map[int32]*kgo.Record {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
-	defer cancel()
-	last, err := s.oracle().LastRecords(ctx, topic)
+	last, err := s.oracle().LastRecords(testkit.Within(s.t, 30*time.Second), topic)
 	require.NoError(s.t, err)
 	return last
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"gopkg.in/yaml.v3"
 
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/deployed"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
@@ -234,14 +235,8 @@ func TestOneLikeIsTraced(t *testing.T) {
 		putLike(t, f.producer, 1, 100+user)
 	}
 	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
-		fmt.Sprintf("%s/v1/posts/1/likes/2", f.producer), nil)
-	require.NoError(t, err)
-	req.Header.Set("Traceparent", "00-"+traceID+"-"+caller+"-01")
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	apikit.MustSend(t, nil, http.MethodPut, f.producer+"/v1/posts/1/likes/2", "",
+		"Traceparent", "00-"+traceID+"-"+caller+"-01").Require(http.StatusAccepted)
 
 	var spans map[string][]*tracepb.Span
 	waitFor(t, time.Minute, "the spans of all steps", func() bool {

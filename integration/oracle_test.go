@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"database/sql"
 	"maps"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/oracle"
 )
 
@@ -80,10 +80,8 @@ func (s *system) check(acks ...oracle.Ack) *oracle.Differences {
 	defer o.Close()
 	o.UserBuckets = s.userBuckets
 	o.Acknowledged(acks)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
-	defer cancel()
 	require.Empty(s.t, s.left())
-	v, err := o.Check(ctx, s.databases()...)
+	v, err := o.Check(testkit.Within(s.t, 5*time.Minute), s.databases()...)
 	require.NoError(s.t, err)
 	return &v.Differences
 }

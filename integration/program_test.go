@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 )
 
@@ -43,10 +43,8 @@ type outcome struct {
 
 // run runs the program, whatever its exit code.
 func (s *system) run(args ...string) outcome {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
-	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, s.program, args...)
+	cmd := exec.CommandContext(testkit.Within(s.t, 2*time.Minute), s.program, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		require.ErrorAs(s.t, err, new(*exec.ExitError), "kudos %v", args)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/bench/producer"
+	"kudos/dev/testkit"
 	"kudos/schema"
 )
 
@@ -37,8 +38,7 @@ func BenchmarkLive(b *testing.B) {
 		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
 		l := &liveLoad{s: s, likes: rate * seconds}
 		l.sent = make([]atomic.Int64, l.likes+1)
-		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
-		defer cancel()
+		ctx := testkit.Within(b, 5*time.Minute)
 		var watching errgroup.Group
 		var ready sync.WaitGroup
 		ready.Add(streams)
@@ -56,11 +56,10 @@ func BenchmarkLive(b *testing.B) {
 		after := r.sums()
 		b.ReportMetric(float64(l.likes)/published.Seconds(), "likes/s")
 		b.ReportMetric(float64(l.messages.Load())/published.Seconds(), "messages/s")
-		slices.Sort(l.delays)
-		for _, p := range []int{50, 99} {
-			b.ReportMetric(float64(l.delays[len(l.delays)*p/100])/1e6, fmt.Sprintf("p%d-ms", p))
-		}
-		b.ReportMetric(float64(l.delays[len(l.delays)-1])/1e6, "max-ms")
+		p50, p99, _, most := producer.Percentiles(l.delays)
+		b.ReportMetric(p50, "p50-ms")
+		b.ReportMetric(p99, "p99-ms")
+		b.ReportMetric(most, "max-ms")
 		const mib = 1 << 20
 		b.ReportMetric(before["process_resident_memory_bytes"]/mib, "rss-before-MiB")
 		b.ReportMetric(after["process_resident_memory_bytes"]/mib, "rss-after-MiB")
@@ -80,7 +79,7 @@ type liveLoad struct {
 	messages atomic.Int64
 
 	mu     sync.Mutex
-	delays []int64 // nanoseconds
+	delays []time.Duration
 }
 
 const livePost = 42
@@ -113,14 +112,14 @@ func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()
 		return err
 	}
 	defer closeIt()
-	var delays []int64
+	var delays []time.Duration
 	shown, first := 0, true
 	for shown < l.likes {
 		data, err := receive()
 		if err != nil {
 			return fmt.Errorf("after %d of %d likes: %w", shown, l.likes, err)
 		}
-		now := time.Now().UnixNano()
+		now := time.Now()
 		var value struct{ Likes int }
 		if err := json.Unmarshal(data, &value); err != nil {
 			return err
@@ -135,7 +134,7 @@ func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()
 			return fmt.Errorf("count %d received after %d", value.Likes, shown)
 		}
 		for n := shown/100*100 + 100; n <= value.Likes; n += 100 {
-			delays = append(delays, now-l.sent[n].Load())
+			delays = append(delays, now.Sub(time.Unix(0, l.sent[n].Load())))
 		}
 		shown = value.Likes
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/oracle"
 )
 
@@ -104,9 +105,7 @@ type exactness struct {
 }
 
 // bounded returns a context for one full check.
-func (e *exactness) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(e.t.Context(), 3*time.Minute)
-}
+func (e *exactness) bounded() context.Context { return testkit.Within(e.t, 3*time.Minute) }
 
 func (s *system) exactness() *exactness {
 	o, err := oracle.New(s.brokers)
@@ -120,9 +119,7 @@ func (e *exactness) wait(r *reader) {
 		if !r.ready() {
 			return false, "not ready"
 		}
-		ctx, cancel := e.bounded()
-		defer cancel()
-		left, err := e.ReaderLeft(ctx, r.base)
+		left, err := e.ReaderLeft(e.bounded(), r.base)
 		require.NoError(e.t, err)
 		return left == "", left
 	})
@@ -132,9 +129,7 @@ func (e *exactness) wait(r *reader) {
 func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.wait(r)
 	began := time.Now()
-	ctx, cancel := e.bounded()
-	defer cancel()
-	v, err := e.Reader(ctx, r.base, depth)
+	v, err := e.Reader(e.bounded(), r.base, depth)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
 	e.t.Logf("%s: %d responses checked in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
@@ -142,9 +137,7 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 
 // checkWatched requires each response to be the fold up to exactly its as_of, with at least places distinct positions.
 func (e *exactness) checkWatched(w *oracle.Watched, places int) {
-	ctx, cancel := e.bounded()
-	defer cancel()
-	v, err := e.CheckWatched(ctx, w)
+	v, err := e.CheckWatched(e.bounded(), w)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, v.Differences.String())
 	e.t.Logf("%d responses at %d offsets, %d outages, %d streams", v.Answers, v.Places, w.Unavailable, w.Streams)

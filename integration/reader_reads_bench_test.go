@@ -23,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/bench/producer"
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/schema"
 )
@@ -133,13 +135,11 @@ func (l atRate) run(b *testing.B, name string) (failed int) {
 		})
 	}
 	require.NoError(b, all.Wait())
-	slices.Sort(took)
-	failed = slices.IndexFunc(took, func(d time.Duration) bool { return d > 0 })
-	took = took[failed:]
-	for _, p := range []int{50, 99} {
-		b.ReportMetric(float64(took[len(took)*p/100])/1e6, fmt.Sprintf("%s-p%d-ms", name, p))
-	}
-	return failed
+	answered := slices.DeleteFunc(slices.Clone(took), func(d time.Duration) bool { return d == 0 })
+	p50, p99, _, _ := producer.Percentiles(answered)
+	b.ReportMetric(p50, name+"-p50-ms")
+	b.ReportMetric(p99, name+"-p99-ms")
+	return len(took) - len(answered)
 }
 
 type target struct {
@@ -185,8 +185,7 @@ func compareReads(b *testing.B, targets []target, posts, page int) {
 }
 
 func measureReads(b *testing.B, t target, posts, page int) readFigures {
-	ctx, cancel := context.WithTimeout(b.Context(), readFor+time.Minute)
-	defer cancel()
+	ctx := testkit.Within(b, readFor+time.Minute)
 	took := make([][]time.Duration, readClients)
 	var clients errgroup.Group
 	end := time.Now().Add(readFor)
@@ -217,9 +216,8 @@ func measureReads(b *testing.B, t target, posts, page int) readFigures {
 	}
 	require.NoError(b, clients.Wait())
 	all := slices.Concat(took...)
-	slices.Sort(all)
-	at := func(p int) float64 { return float64(all[len(all)*p/100]) / 1e6 }
-	return readFigures{float64(len(all)) / readFor.Seconds(), at(50), at(99)}
+	p50, p99, _, _ := producer.Percentiles(all)
+	return readFigures{float64(len(all)) / readFor.Seconds(), p50, p99}
 }
 
 func getCounts(posts []uint64) string {

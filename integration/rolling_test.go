@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
@@ -224,8 +225,7 @@ func buildEarlier(t *testing.T) (program string) {
 	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
 		tier.Lacks(t, "the Git history lacks commit "+earlier+"; fix: git fetch --unshallow")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
+	ctx := testkit.Within(t, 10*time.Minute)
 	dir := t.TempDir()
 	program = filepath.Join(dir, "kudos")
 	for _, command := range []*exec.Cmd{

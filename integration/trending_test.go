@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
 	"kudos/integration/tier"
@@ -45,8 +46,7 @@ func rankedWithin(events int) time.Duration {
 // waitRanked waits until the last rankings cover the whole log, in Kafka and in MySQL.
 func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	var want []string
-	ctx, cancel := context.WithTimeout(s.t.Context(), within)
-	defer cancel()
+	ctx := testkit.Within(s.t, within)
 	waitSaid(s.t, within, "the last rankings", func() (bool, any) {
 		log, err := rankings.Read(ctx, s.brokers)
 		require.NoError(s.t, err)

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -183,8 +183,7 @@ func (w *walk) enter(command string) (string, error) {
 // befall does what the document describes in words.
 func (w *walk) befall(s step) {
 	w.t.Logf("(%s)", s.incident)
-	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
-	defer cancel()
+	ctx := testkit.Within(w.t, stepTimeout)
 	switch s.incident {
 	case replicaFollows:
 		require.NoError(w.t, w.replica.Follow(ctx, w.primary, walkDatabase))

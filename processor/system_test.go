@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/dev/testkit"
 	"kudos/integration/mysqlproxy"
 	"kudos/integration/oracle"
 	"kudos/integration/testrun"
@@ -106,9 +107,7 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 }
 
 func (s *system) runToEnd() error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	return s.newProcessor().Run(ctx)
+	return s.newProcessor().Run(testkit.Context(s.t))
 }
 
 func maxBatch(n int) func(*processor.Options) { return func(o *processor.Options) { o.MaxBatch = n } }

@@ -1,7 +1,6 @@
 package processor_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/processor"
 	"kudos/schema"
 )
@@ -151,9 +151,7 @@ func TestFailedStepLeavesNoTrace(t *testing.T) {
 		h := s.Broker.Fault(f)
 		s.produce(mixedBatch(user)...)
 		s.produce(likes(user, 2)...)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		require.NoError(t, h.Wait(ctx, max(1, f.Count)), "%s: waiting for the fault", what)
-		cancel()
+		require.NoError(t, h.Wait(testkit.Context(t), max(1, f.Count)), "%s: waiting for the fault", what)
 		s.waitExact(p)
 	}
 	// Repeated work is counted once.

@@ -156,7 +156,7 @@ func (r *rig) hold() (held, release func()) {
 		return nil, nil, false
 	})
 	r.T.Cleanup(release)
-	return func() { apikit.Receive(r.T, came, "an event must reach the broker") }, release
+	return func() { testkit.Receive(r.T, came, "an event must reach the broker") }, release
 }
 
 // away makes the broker close the connection on every request while the flag is set.

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -104,9 +105,7 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 
 // complete fills in what the event leaves open. A malformed region stays unknown: the default does not replace it.
 func complete(e, defaults *schema.Event) {
-	if e.TimeMs == 0 {
-		e.TimeMs = defaults.TimeMs
-	}
+	e.TimeMs = cmp.Or(e.TimeMs, defaults.TimeMs)
 	if e.Region == schema.UnknownRegion && !e.RegionMalformed {
 		e.Region, e.RegionMalformed = defaults.Region, defaults.RegionMalformed
 	}

@@ -1,7 +1,6 @@
 package ranker_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/dev/devtest"
+	"kudos/dev/testkit"
 	"kudos/integration/rankings/day"
 	"kudos/ranker"
 	"kudos/schema"
@@ -52,9 +52,7 @@ func TestOtherRegionsPark(t *testing.T) {
 // reset does what the action says.
 func (a *arena) reset(count int32) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
-	defer cancel()
-	require.NoError(a.t, ranker.Reset(ctx, a.Options, a.log))
+	require.NoError(a.t, ranker.Reset(testkit.Context(a.t), a.Options, a.log))
 	adm := kadm.NewClient(a.Client)
 	for topic, n := range map[string]int32{schema.TopicTrendingLocal: partitions, schema.TopicTrendingTable: partitions,
 		schema.TopicTrendingLocalTable: count} {

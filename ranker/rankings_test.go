@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/integration/refusal"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -157,9 +158,7 @@ func TestFollowRecovers(t *testing.T) {
 	}
 	require.NoError(t, cluster.DeleteRecords(schema.TopicTrending, 0, 5))
 	stop := errors.New("enough")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := r.Follow(ctx, func(w *WrittenRanking) error {
+	err := r.Follow(testkit.Context(t), func(w *WrittenRanking) error {
 		if w == nil {
 			return nil
 		}

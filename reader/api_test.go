@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
 	"kudos/reader/view"
 	"kudos/reader/wire"
@@ -111,9 +112,7 @@ func TestHead(t *testing.T) {
 	for _, target := range []string{
 		likesOf1, "/v1/likes?post_ids=1" + strings.Repeat(",2", 200), "/v1/stats", "/openapi.yaml", "/v1/posts/x/likes",
 	} {
-		resp, err := server.Client().Get(server.URL + target)
-		require.NoError(t, err)
-		get := apikit.Read(t, resp)
+		get := apikit.MustSend(t, server.Client(), http.MethodGet, server.URL+target, "")
 		head, err := server.Client().Head(server.URL + target)
 		require.NoError(t, err)
 		require.NoError(t, head.Body.Close())
@@ -135,14 +134,13 @@ func TestTooManyRequests(t *testing.T) {
 		return nil, nil
 	}
 	r := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1 }, slow)
-	done := make(chan apikit.Answer, 1)
-	go func() { done <- r.get(overTime) }()
-	apikit.Receive(t, begun, "the first request must be in flight")
+	done := testkit.Later(func() apikit.Answer { return r.get(overTime) })
+	testkit.Receive(t, begun, "the first request must be in flight")
 	const limit = "reader.max_concurrent_requests"
 	r.get("/v1/posts/2/likes").RequireProblem(http.StatusTooManyRequests, "too-many-requests", limit)
 	r.post(byBody, `{"post_ids":[2]}`).RequireProblem(http.StatusTooManyRequests, "too-many-requests", limit)
 	close(end)
-	apikit.Receive(t, done, "the first request must be answered").Require(200)
+	testkit.Receive(t, done, "the first request must be answered").Require(200)
 	r.get("/v1/posts/2/likes").Require(200) // the slot is free again
 }
 

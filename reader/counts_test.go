@@ -19,6 +19,7 @@ import (
 	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/dev/testkit/apikit"
 	"kudos/reader/view"
 	"kudos/reader/wire"
@@ -167,14 +168,13 @@ func TestReadYourOwnLike(t *testing.T) {
 			r.askFor(ask, 19).Require(200)
 			require.Empty(t, r.likes.mu.waits, "the event before as_of is already covered")
 
-			done := make(chan apikit.Answer, 1)
-			go func() { done <- r.askFor(ask, 20) }()
-			want := apikit.Receive(t, r.likes.mu.waits, "the request must wait")
+			done := testkit.Later(func() apikit.Answer { return r.askFor(ask, 20) })
+			want := testkit.Receive(t, r.likes.mu.waits, "the request must wait")
 			require.Equal(t, wire.Position{Partition: 1, Offset: 21}, want,
 				"the event itself is covered by the offset after it")
 			require.Empty(t, done)
 			r.likes.set(func() { r.likes.mu.asOf[1]++ })
-			a := apikit.Receive(t, done, "the request must be answered").Require(200)
+			a := testkit.Receive(t, done, "the request must be answered").Require(200)
 			require.Contains(t, a.Body, `{"partition":1,"offset":21}`)
 		})
 	}
@@ -289,7 +289,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 		const far = likesOf1 + "?min_offset=1000"
 		for i := range floodSlots {
 			go func() { waiting <- r.get(far, forwarded, []string{"192.0.2.7", "192.0.2.7", "::1", "192.0.2.8"}[i]) }()
-			apikit.Receive(t, r.likes.mu.waits, "the request must wait")
+			testkit.Receive(t, r.likes.mu.waits, "the request must wait")
 			if i == 1 {
 				r.get(far, forwarded, "192.0.2.7").RequireProblem(http.StatusTooManyRequests, "too-many-requests",
 					"this address holds as many of the requests that wait for min_offset as it leaves free for others "+
@@ -305,7 +305,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 
 		r.likes.set(func() { r.likes.mu.asOf[1] = 1001 })
 		for range floodSlots {
-			apikit.Receive(t, waiting, "the request must be answered").Require(200)
+			testkit.Receive(t, waiting, "the request must be answered").Require(200)
 		}
 		all := int64(floodSlots)
 		require.True(t, r.working.TryAcquire(all) && r.waiting.TryAcquire(all), "all slots are free again")
@@ -323,7 +323,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 		}
 		r.get(likesOf1).Require(200)
 		for _, one := range flood {
-			a := apikit.Receive(t, one, "the request must be answered at once").RequireProblem(http.StatusBadRequest,
+			a := testkit.Receive(t, one, "the request must be answered at once").RequireProblem(http.StatusBadRequest,
 				"invalid-request", fmt.Sprintf("of the topic likes ends at %d", likesEnd))
 			require.Contains(t, a.Body, `"field":"min_offset","reason":"out_of_range"`)
 		}

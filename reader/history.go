@@ -59,15 +59,11 @@ func (a *api) getPostHistory(q *request) (reply, error) {
 	for _, h := range hours {
 		add(body, interval, h.Hour, h.Counts)
 	}
-	since = laterOf(since, a.now().UTC().Add(-a.options.History)).Truncate(time.Second)
-	return encode(q, a.public, wire.PostHistory{PostID: post, CompleteFrom: since, LikesOverTime: *body})
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	if kept := a.now().UTC().Add(-a.options.History); kept.After(since) {
+		since = kept
 	}
-	return b
+	return encode(q, a.public, wire.PostHistory{PostID: post, CompleteFrom: since.Truncate(time.Second),
+		LikesOverTime: *body})
 }
 
 // likesOverTime reads the parameters that likes over time have, and returns the response without any likes.

@@ -3,7 +3,6 @@ package reader
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,8 +18,7 @@ func TestMinOffsetOfAnAddedPartition(t *testing.T) {
 	for _, target := range []string{likesOf1 + "?min_offset=4:49", "/v1/likes?post_ids=1&min_offset=4:49",
 		"/v1/posts/1/likes/7?min_offset=4:49", "/v1/posts/1/likers?min_offset=4:49"} {
 		r.likes.set(func() { r.likes.mu.count, r.likes.mu.looked = 4, 0 })
-		answered := make(chan apikit.Answer, 1)
-		go func() { answered <- r.get(target) }()
+		answered := testkit.Later(func() apikit.Answer { return r.get(target) })
 		testkit.WaitFor(t, "the request to wait", func() (waits bool) {
 			r.likes.set(func() { waits = r.likes.mu.looked > 5 })
 			return waits
@@ -37,18 +35,12 @@ func TestMinOffsetOfAForwardedEvent(t *testing.T) {
 	r := newRig(t, nil, nil)
 	requireWait := func(want wire.Position) {
 		t.Helper()
-		select {
-		case have := <-r.likes.mu.waits:
-			require.Equal(t, want, have)
-		case <-time.After(patience):
-			require.Fail(t, "no request waits", "for %v", want)
-		}
+		require.Equal(t, want, testkit.Receive(t, r.likes.mu.waits, "the request must wait"))
 	}
 	for _, target := range []string{likesOf1 + "?", "/v1/likes?post_ids=1,5&", "/v1/likes?post_ids=1&viewer=7&",
 		"/v1/posts/1/likes/7?", "/v1/posts/1/likers?"} {
 		r.likes.set(func() { r.likes.mu.asOf, r.likes.mu.ends = [5]int64{10, 20, 30, 40, 50}, [5]int64{1: 25} })
-		answered := make(chan apikit.Answer, 1)
-		go func() { answered <- r.get(target + "min_offset=3:40") }()
+		answered := testkit.Later(func() apikit.Answer { return r.get(target + "min_offset=3:40") })
 		requireWait(wire.Position{Partition: 3, Offset: 41})
 		r.likes.set(func() { r.likes.mu.asOf[3] = 41 })
 		requireWait(wire.Position{Partition: 1, Offset: 25})
@@ -76,14 +68,9 @@ func TestMinOffsetWithSeveralOwners(t *testing.T) {
 		set(0, 20)
 		require.Equal(t, 200, r.get(target).Status, target)
 		set(1, 20)
-		answered := make(chan apikit.Answer, 1)
-		go func() { answered <- r.get(target) }()
-		select {
-		case have := <-r.likes.mu.waits:
-			require.Equal(t, wire.Position{Partition: 1, Offset: 25}, have)
-		case <-time.After(patience):
-			require.Fail(t, "no request waits", target)
-		}
+		answered := testkit.Later(func() apikit.Answer { return r.get(target) })
+		want := wire.Position{Partition: 1, Offset: 25}
+		require.Equal(t, want, testkit.Receive(t, r.likes.mu.waits, "the request must wait"))
 		require.Empty(t, answered)
 		r.likes.set(func() { r.likes.mu.asOf[1] = 25 })
 		require.Equal(t, 200, (<-answered).Status, target)

@@ -157,16 +157,16 @@ func TestReaderWithoutDashboard(t *testing.T) {
 func TestReaderShutdownAnswersRequestsInFlight(t *testing.T) {
 	r := startRole(t, func(o *Options) { o.MaxWait = time.Second })
 	stream := r.openStream()
-	apikit.Receive(t, r.inFlight, "the stream must be in flight")
+	testkit.Receive(t, r.inFlight, "the stream must be in flight")
 	waiting := r.getLater(likesOf1 + "?min_offset=11")
-	apikit.Receive(t, r.inFlight, "the request must be in flight")
+	testkit.Receive(t, r.inFlight, "the request must be in flight")
 
 	r.Stop()
 	r.WaitClosed()
 	require.EqualError(t, r.Ready(), "reader: shutting down")
 	apikit.Read(t, stream)
 
-	a := apikit.Receive(t, waiting, "the request must be answered").RequireProblem(503, "not-covered", "")
+	a := testkit.Receive(t, waiting, "the request must be answered").RequireProblem(503, "not-covered", "")
 	require.Contains(t, a.Body, `"as_of":[{"partition":`+strconv.Itoa(int(schema.PartitionFor(1, 2)))+`,"offset":10}]`)
 	r.End()
 }
@@ -175,10 +175,11 @@ func TestReaderShutdownAnswersRequestsInFlight(t *testing.T) {
 func TestReaderShutdownIsBounded(t *testing.T) {
 	r := startRole(t, func(o *Options) { longWait(o); o.ShutdownTimeout = 50 * time.Millisecond })
 	cut := r.getLater(likesOf1 + "?min_offset=11")
-	apikit.Receive(t, r.inFlight, "the request must be in flight")
+	testkit.Receive(t, r.inFlight, "the request must be in flight")
 	r.Stop()
-	require.ErrorContains(t, apikit.Receive(t, r.Ended, "Run must end"), "reader: requests were interrupted after 50ms")
-	apikit.Receive(t, cut, "the request must end").Require(0)
+	ended := testkit.Receive(t, r.Ended, "Run must end")
+	require.ErrorContains(t, ended, "reader: requests were interrupted after 50ms")
+	testkit.Receive(t, cut, "the request must end").Require(0)
 }
 
 func TestReaderRunRejectsInvalidOptions(t *testing.T) {

@@ -183,7 +183,8 @@ func (a *api) cover(q *request, of lane, want []wire.Position, owners func() ([]
 			return err
 		}
 		if len(partitions) > 1 {
-			return manyPartitions(len(partitions))
+			return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
+				"use partition:offset", len(partitions))
 		}
 		want[0].Partition = partitions[0]
 	}
@@ -309,11 +310,6 @@ func (a *api) withForwarded(
 func invalidMinOffset(format string, args ...any) error {
 	wrong := problem.FieldError{Field: minOffset, Reason: query.OutOfRange, Detail: fmt.Sprintf(format, args...)}
 	return refuse(problem.InvalidRequest(wrong))
-}
-
-func manyPartitions(n int) error {
-	return invalidMinOffset("names no partition, but the post is in %d of them (it has user buckets): "+
-		"use partition:offset", n)
 }
 
 // notCovered says how far the partitions of want are.

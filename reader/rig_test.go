@@ -73,9 +73,7 @@ func (r *rig) get(target string, headers ...string) apikit.Answer {
 // getGone is get by a client that has disconnected.
 func (r *rig) getGone(target string) apikit.Answer {
 	r.T.Helper()
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	return r.askWithin(gone, http.MethodGet, target, http.NoBody)
+	return r.askWithin(testkit.Canceled(), http.MethodGet, target, http.NoBody)
 }
 
 func (r *rig) post(target, body string) apikit.Answer {

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"cmp"
 	"context"
 	stdsql "database/sql"
 	"database/sql/driver"
@@ -90,9 +91,7 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	c.MultiStatements = false
 	c.ParseTime, c.Loc = true, time.UTC
 	// clientFoundRows may be on or off: the compare-and-swap always changes next_offset, so all rows found are changed.
-	if c.ConnectionAttributes == "" {
-		c.ConnectionAttributes = "program_name:kudos" // shown in the server's process list
-	}
+	c.ConnectionAttributes = cmp.Or(c.ConnectionAttributes, "program_name:kudos") // in the server's process list
 	if c.Params == nil {
 		c.Params = map[string]string{}
 	}

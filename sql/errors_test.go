@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
@@ -81,8 +83,7 @@ func TestServerSilent(t *testing.T) {
 	defer silent.Close() // the kernel accepts, but nobody answers
 	o := testOptions("root@tcp(" + silent.Addr().String() + ")/kudos")
 	o.ConnectTimeout, o.ReadTimeout = 50*time.Millisecond, time.Hour
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
+	ctx := testkit.Within(t, waitLimit)
 	for what, err := range map[string]error{
 		"CheckSchema": database{options: o}.store(t).CheckSchema(ctx),
 		"Migrate":     Migrate(ctx, o, discardLog()),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/schema"
 )
 
@@ -142,13 +143,11 @@ func TestLikesByHourIsBounded(t *testing.T) {
 		held, release := proxy.hold(t, "SELECT hour")
 		defer release()
 		_, err := s.LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
-		await(t, held)
+		testkit.Receive(t, held, "the statement must be reached")
 		require.ErrorContains(t, err, "read like_hourly of global from 2026-07-01T00:00:00Z to 2026-07-02T00:00:00Z")
 		require.True(t, IsTransient(err), "%v", err)
 
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err = s.LikesByHour(ctx, schema.Global, timeOf(0), timeOf(24))
+		_, err = s.LikesByHour(testkit.Canceled(), schema.Global, timeOf(0), timeOf(24))
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/mysqlproxy"
 )
 
@@ -87,7 +88,7 @@ func TestMigrateWaitsForAnother(t *testing.T) {
 		// GET_LOCK answers only after 1 s.
 		impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0
 		second := inBackground(func() error { return Migrate(t.Context(), impatient, log) })
-		await(t, waits)
+		testkit.Receive(t, waits, "the statement must be reached")
 		require.Equal(t, "0", db.scalar(t,
 			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
 		_, err = conn.ExecContext(t.Context(), "DO RELEASE_LOCK(?)", migrationLock)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -110,7 +112,7 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 					got, err = slow.Position(t.Context(), likesTopic(), 0)
 					return err
 				})
-				await(t, held)
+				testkit.Receive(t, held, "the statement must be reached")
 				locked := hold == "COMMIT" // the slow one holds the row locks, so the fast one has to wait for it
 				if locked {
 					go release()
@@ -213,7 +215,7 @@ func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
 				s := f.started(slowly, t)
 				held, release := proxy.hold(t, "COMMIT")
 				zombie := inBackground(func() error { return f.apply(t.Context(), s, f.src, 0, start, at(10, 5), 1) })
-				await(t, held)
+				testkit.Receive(t, held, "the statement must be reached")
 
 				successor := direct.store(t)
 				if kind == "counts" {
@@ -290,7 +292,7 @@ func TestPartitionsApplyConcurrently(t *testing.T) {
 		slow := inBackground(func() error {
 			return s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), posts(0, 2000), hours)
 		})
-		await(t, held)
+		testkit.Receive(t, held, "the statement must be reached")
 		require.NoError(t, other.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), posts(1, 2000), hours))
 		release()
 		require.NoError(t, slow())
@@ -300,7 +302,7 @@ func TestPartitionsApplyConcurrently(t *testing.T) {
 		slow = inBackground(func() error {
 			return s.ReplaceRankings(t.Context(), rankingsTopic(), 0, offset(1), offset(2), rankings(0, 10))
 		})
-		await(t, held)
+		testkit.Receive(t, held, "the statement must be reached")
 		replace(t, other, rankingsTopic(), 1, offset(1), offset(2), rankings(1, 10)...)
 		replace(t, other, rankingsTopic(), 1, offset(2), offset(3), rankings(1, 30)...)
 		release()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
@@ -18,15 +20,6 @@ const (
 	waitLimit = 10 * time.Second
 	pollEvery = 150 * time.Millisecond // innodb_trx is a cached copy, refreshed only if nobody read it for 100 ms
 )
-
-func await(t testing.TB, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(waitLimit):
-		require.FailNow(t, "timed out", "after %s", waitLimit)
-	}
-}
 
 func (d database) waitForLockWait(t testing.TB) {
 	t.Helper()
@@ -92,7 +85,7 @@ func TestIdleSessionGivesItsLocksUp(t *testing.T) {
 		s := through.startedStore(t, func(o *Options) { o.IdleTimeout = time.Second })
 		held, release := proxy.hold(t, "COMMIT")
 		paused := inBackground(func() error { return likeOnce(t.Context(), s) })
-		await(t, held)
+		testkit.Receive(t, held, "the statement must be reached")
 		requireAt(t, start, (*Store).Position, db.store(t), likesTopic(), 0)
 		release()
 		require.Error(t, paused())

@@ -21,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -53,8 +54,7 @@ func embeddedDatabase(t testing.TB) database {
 	srv, err := server.NewServer(config, sqle.NewDefault(provider), gmssql.NewContext,
 		memory.NewSessionBuilder(provider), nil)
 	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Start() }()
+	ended := testkit.Later(srv.Start)
 	t.Cleanup(func() {
 		require.NoError(t, srv.Close())
 		require.NoError(t, <-ended)
@@ -240,8 +240,7 @@ func likeOnce(ctx context.Context, s *Store) error {
 
 // inBackground starts f; wait returns its error.
 func inBackground(f func() error) (wait func() error) {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+	done := testkit.Later(f)
 	return func() error { return <-done }
 }
 

@@ -39,7 +39,9 @@ func (g *gate) pass(ctx context.Context, partition int32) error {
 	}
 }
 
-func (g *gate) wait(t testing.TB) int32 { return receive(t, "a call to reach the gate", g.entered) }
+func (g *gate) wait(t testing.TB) int32 {
+	return testkit.Receive(t, g.entered, "a call must reach the gate")
+}
 
 // What arrives while a batch is processed forms the next batch, up to MaxBatch.
 func TestBatchesGrowWithTheLoad(t *testing.T) {

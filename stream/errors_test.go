@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"kudos/dev/testkit"
 	"kudos/stream/kafka"
 )
 
@@ -22,7 +23,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	require.ErrorIs(t, Reopen("why not"), errReopen)
 	require.ErrorContains(t, Reopen("why not"), "why not")
 
-	live, ended := context.Background(), canceledContext()
+	live, ended := context.Background(), testkit.Canceled()
 	require.True(t, canceled(ended, context.Canceled))
 	require.False(t, canceled(live, context.Canceled), "another context's cancellation")
 	require.False(t, canceled(ended, kerr.ProducerFenced))
@@ -44,9 +45,3 @@ type versionError struct{}
 
 func (versionError) Error() string                    { return "unknown version" }
 func (versionError) Classify() (cause, action string) { return "record", "upgrade" }
-
-func canceledContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}

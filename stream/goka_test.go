@@ -89,9 +89,7 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 	c := newCluster(t)
 	c.Topic(input, 1)
 	g := &oneShotGroup{}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	require.NoError(t, c.gokaOn(g, nil).Run(ctx))
+	require.NoError(t, c.gokaOn(g, nil).Run(testkit.Within(t, 3*time.Second)))
 	require.EqualValues(t, 1, g.consumed.Load())
 }
 

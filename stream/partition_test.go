@@ -138,12 +138,12 @@ func TestBatchesArriveInOrder(t *testing.T) {
 func TestNothingStartsAfterShutdown(t *testing.T) {
 	p, _, l, handed := opened(t, 5)
 	p.Deliver(fetchOf(5, nil, "a"))
-	require.False(t, p.Step(canceledContext()))
+	require.False(t, p.Step(testkit.Canceled()))
 	require.Empty(t, *handed)
 	p.fail(Park(CauseState, "", "broken"))
 	p.retryAt = time.Time{}
 	calls := l.at(0).calls
-	require.False(t, p.Step(canceledContext()))
+	require.False(t, p.Step(testkit.Canceled()))
 	require.Equal(t, calls, l.at(0).calls)
 }
 

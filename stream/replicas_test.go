@@ -162,14 +162,11 @@ func TestReplicasOfAGroup(t *testing.T) {
 	c.Topic(testkit.Table, partitions)
 	a, b := c.joinReplicas("a"), c.joinReplicas("b")
 	all := func(rigs ...*replicaRig) func() bool {
-		return func() bool {
-			for _, r := range rigs {
-				if own, holders := r.now(); len(own) != partitions || len(holders) != partitions || r.Err() != nil {
-					return false
-				}
-			}
-			return true
+		lacks := func(r *replicaRig) bool {
+			own, holders := r.now()
+			return len(own) != partitions || len(holders) != partitions || r.Err() != nil
 		}
+		return func() bool { return !slices.ContainsFunc(rigs, lacks) }
 	}
 	testkit.WaitFor(t, "two members to have everything", all(a, b))
 	a.finish()

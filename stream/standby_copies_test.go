@@ -221,9 +221,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	s.mu.Lock()
 	s.mu.running[0] = hangs
 	s.mu.Unlock()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, s.release(ended, 0), context.Canceled)
+	require.ErrorIs(t, s.release(testkit.Canceled(), 0), context.Canceled)
 	require.Error(t, hanging.Err(), "its context is canceled")
 	s.opts.ShutdownTimeout = 10 * time.Millisecond
 	require.ErrorContains(t, s.release(testkit.Context(t), 0),

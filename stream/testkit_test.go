@@ -60,16 +60,6 @@ func (c *cluster) catchUp(dir string) (*store.Store, error) {
 	return s, err
 }
 
-func receive[T any](t testing.TB, what string, from <-chan T) (value T) {
-	t.Helper()
-	select {
-	case value = <-from:
-	case <-time.After(testkit.Patience):
-		t.Fatalf("waited %v for %s", testkit.Patience, what)
-	}
-	return value
-}
-
 func get(t testing.TB, s *store.Store, key string) (value string) {
 	_, err := s.Find([]byte(key), func(v []byte) error { value = string(v); return nil })
 	require.NoError(t, err)

@@ -372,7 +372,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	seen := make(chan string, 1)
 	for range 100 {
 		go func() { seen <- read() }()
-		require.Equal(t, strconv.Itoa(round-1), receive(t, "a reader", seen))
+		require.Equal(t, strconv.Itoa(round-1), testkit.Receive(t, seen, "a reader must end"))
 	}
 	require.Empty(t, written, "the write waits")
 	begin()

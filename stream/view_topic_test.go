@@ -46,7 +46,7 @@ func TestViewNoticesARecreatedTopic(t *testing.T) {
 	first := id()
 	held := c.holdFetches(first.TopicID)
 	c.put("a=2", "end=2")
-	receive(t, "the view to fetch", held) // the client's only fetch
+	testkit.Receive(t, held, "the view must fetch") // the client's only fetch
 	c.recreate()
 	testkit.WaitFor(t, "the new log", func() bool {
 		now := id()

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,15 +38,6 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-func gone(t *testing.T, p *Process) {
-	t.Helper()
-	select {
-	case <-p.Done():
-	case <-time.After(patience):
-		require.FailNow(t, "the child did not exit")
-	}
-}
-
 func TestLinesAndLog(t *testing.T) {
 	for _, ofStderr := range []bool{false, true} {
 		c := script(t, "echo out $WHAT; echo err >&2; exit 3")
@@ -52,7 +45,7 @@ func TestLinesAndLog(t *testing.T) {
 		var lines []string
 		c.Lines, c.OfStderr = func(line []byte) { lines = append(lines, string(line)) }, ofStderr
 		p := start(t, c)
-		gone(t, p)
+		testkit.Receive(t, p.Done(), "the child must exit")
 		require.Equal(t, []string{map[bool]string{false: "out there", true: "err"}[ofStderr]}, lines)
 		require.EqualError(t, p.Exit(), "exit status 3")
 		log, err := os.ReadFile(c.Log)
@@ -67,13 +60,13 @@ func TestLineTooLong(t *testing.T) {
 	c := script(t, "head -c "+strconv.Itoa(3*lineBytes)+" /dev/zero")
 	c.Lines = func([]byte) {}
 	p := start(t, c)
-	gone(t, p)
+	testkit.Receive(t, p.Done(), "the child must exit")
 	require.ErrorContains(t, p.Exit(), "token too long")
 }
 
 func TestGracefulShutdown(t *testing.T) {
 	p := start(t, script(t, "exit 0"))
-	gone(t, p)
+	testkit.Receive(t, p.Done(), "the child must exit")
 	require.False(t, p.Running())
 	require.NoError(t, p.Exit())
 	require.EqualError(t, p.Ended(), "exit status 0", "an error for a process that should keep running")
@@ -96,12 +89,7 @@ func TestKillEndsTheGroup(t *testing.T) {
 		}
 	}
 	p := start(t, c)
-	var pid int
-	select {
-	case pid = <-grandchild:
-	case <-time.After(patience):
-		require.FailNow(t, "the script printed nothing")
-	}
+	pid := testkit.Receive(t, grandchild, "the script must print something")
 	require.True(t, p.Running())
 	p.Kill()
 	require.EqualError(t, p.Exit(), "signal: killed")
@@ -124,8 +112,7 @@ func TestWaiting(t *testing.T) {
 	said := map[string]bool{}
 	c.Lines = func(line []byte) { said[string(line)] = true }
 	p := start(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	require.NoError(t, p.Wait(ctx, "a line", func() bool { return said["first"] }))
 	asked := 0
 	ask := func() (bool, error) { asked++; return asked == 3, nil }

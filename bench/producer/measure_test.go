@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/httpserver/admin"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
@@ -36,10 +37,8 @@ func startProducer(t *testing.T, kafka *stack.Kafka) string {
 	t.Helper()
 	require.NoError(t, kafka.Reset(t.Context()))
 	brokers := strings.Join(kafka.Brokers(), ",")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, shared.Kudos(t), "topics", "apply", "--brokers", brokers,
-		"--set", fmt.Sprintf("topics.partitions=%d", partitions),
+	out, err := exec.CommandContext(testkit.Within(t, time.Minute), shared.Kudos(t), "topics", "apply",
+		"--brokers", brokers, "--set", fmt.Sprintf("topics.partitions=%d", partitions),
 		"--set", "topics.replication_factor=1").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
@@ -60,8 +59,7 @@ func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	require.NoError(t, err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := testkit.Within(t, time.Minute)
 	users, read := map[uint64]int{}, int64(0)
 	l := &likes{posts: DefaultOptions().Posts}
 	for p := range int32(partitions) {

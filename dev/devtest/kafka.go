@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit/apikit"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
@@ -45,19 +46,9 @@ func (k *Kafka) Write(records ...*kgo.Record) {
 }
 
 // Records returns the committed records of a partition.
-func (k *Kafka) Records(topic string, partition int32) (records []*kgo.Record) {
+func (k *Kafka) Records(topic string, partition int32) []*kgo.Record {
 	k.t.Helper()
-	from, to, err := kafka.Bounds(k.t.Context(), k.Client, topic, partition)
-	require.NoError(k.t, err)
-	if from == to {
-		return nil
-	}
-	err = kafka.ReadLog(k.t.Context(), k.Client, topic, partition, from, func(c kafka.LogChunk) (bool, error) {
-		records = append(records, c.Records...)
-		return c.Next < to, nil
-	})
-	require.NoError(k.t, err)
-	return records
+	return apikit.Records(k.t, k.Client, topic, partition)
 }
 
 // End returns the end of a partition's log.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,10 +35,38 @@ func Log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
+// Output is what several goroutines have written.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *Output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
 // Context ends after Patience.
-func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+func Context(t testing.TB) context.Context { return Within(t, Patience) }
+
+// Within ends after d, or with the test.
+func Within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
+	return ctx
+}
+
+// Canceled returns a context that has ended.
+func Canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
 	return ctx
 }
 
@@ -50,6 +79,24 @@ func WaitFor(t testing.TB, what string, condition func() bool) {
 			t.Fatalf("waited %v for %s", Patience, what)
 		}
 	}
+}
+
+// Receive waits for a value from a channel, or for its close.
+func Receive[T any](t testing.TB, ch <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-ch:
+	case <-time.After(Patience):
+		require.FailNow(t, what, "waited %v", Patience)
+	}
+	return value
+}
+
+// Later calls f in another goroutine, and returns a channel that receives its result.
+func Later[T any](f func() T) <-chan T {
+	result := make(chan T, 1)
+	go func() { result <- f() }()
+	return result
 }
 
 // Label labels this goroutine and all that it starts with the test's name, for Goroutines.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/testrun"
 )
 
@@ -29,12 +30,8 @@ func start(t *testing.T, opts Options, reg *prometheus.Registry, checks ...Check
 
 func get(t *testing.T, url string) (status int, body []byte) {
 	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, body
+	a := apikit.MustSend(t, nil, http.MethodGet, url, "")
+	return a.Status, []byte(a.Body)
 }
 
 func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
@@ -81,8 +78,7 @@ func TestProbesAreAnsweredBesideIdleConnections(t *testing.T) {
 		_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"[:i%2*22])
 		require.NoError(t, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than such connections may take
-	defer cancel()
+	ctx := testkit.Within(t, 4*time.Second) // less than such connections may take
 	require.NoError(t, Ask(ctx, url[len("http://"):]))
 }
 

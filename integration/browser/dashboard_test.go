@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -75,9 +76,7 @@ func node(t testing.TB, environment []string, args ...string) {
 }
 
 func run(t testing.TB, within time.Duration, environment []string, name string, args ...string) {
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(testkit.Within(t, within), name, args...)
 	cmd.Env = append(os.Environ(), environment...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets it close its browser
 	cmd.WaitDelay = 10 * time.Second
@@ -169,9 +168,7 @@ func serveTitle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *system) command(args ...string) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, s.program, args...).CombinedOutput()
+	out, err := exec.CommandContext(testkit.Within(s.t, time.Minute), s.program, args...).CombinedOutput()
 	require.NoError(s.t, err, "kudos %s\n%s", args, out)
 }
 

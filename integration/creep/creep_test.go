@@ -1,7 +1,6 @@
 package creep
 
 import (
-	"context"
 	"flag"
 	"runtime"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -34,8 +34,7 @@ func TestNoCreep(t *testing.T) {
 			t.Skipf("%s has instruction counts for %s, this machine is %s", recordFile, record.Arch, runtime.GOARCH)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), countTimeout)
-	defer cancel()
+	ctx := testkit.Within(t, countTimeout)
 	program, err := Build(ctx, t.TempDir())
 	require.NoError(t, err)
 	counted, err := program.Count(ctx)

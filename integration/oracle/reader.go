@@ -330,11 +330,8 @@ func (c *comparison) impossible(partition int32, asOf position) string {
 
 func (c *comparison) check(answers ...*answer) {
 	for _, a := range answers {
-		why := a.wrong(c.wanted(a.post))
-		if why == "" {
-			why = c.impossible(owner(a.post, c.fold.partitions), a.asOf)
-		}
-		if why != "" {
+		impossible := c.impossible(owner(a.post, c.fold.partitions), a.asOf)
+		if why := cmp.Or(a.wrong(c.wanted(a.post)), impossible); why != "" {
 			c.add("%s: post %d: %s", a.path, a.post, why)
 		}
 		c.mu.Lock()

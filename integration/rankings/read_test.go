@@ -5,27 +5,23 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func TestRead(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topicUpdates, topicTrending),
+	cluster := testkit.NewCluster(t, kfake.SeedTopics(3, topicUpdates, topicTrending),
 		kfake.SeedTopics(1, topicExclusions))
-	require.NoError(t, err)
-	defer cluster.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := testkit.Within(t, 30*time.Second)
 
 	log, err := Read(ctx, cluster.ListenAddrs())
 	require.NoError(t, err)
 	require.Equal(t, &Log{Updates: []*Tape{{}, {}, {}}}, log)
 
-	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(t, err)
-	defer cl.Close()
+	cl := cluster.Client(kgo.TransactionalID("t"))
 	stamp := time.UnixMilli(1_700_000_000_123)
 	write := func(end kgo.TransactionEndTry, records ...*kgo.Record) {
 		require.NoError(t, cl.BeginTransaction())
@@ -56,8 +52,6 @@ func TestRead(t *testing.T) {
 	require.Equal(t, "1", string(log.Rankings[0].Value))
 	require.Equal(t, "2", string(log.Rankings[1].Value))
 
-	ended, end := context.WithCancel(ctx)
-	end()
-	_, err = Read(ended, cluster.ListenAddrs())
+	_, err = Read(testkit.Canceled(), cluster.ListenAddrs())
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -68,8 +69,7 @@ func TestMySQL(t *testing.T) {
 
 // Committed rows survive a crash, others do not; a paused server does not respond; Close leaves nothing behind.
 func testDatabase(t *testing.T, d *stack.Database) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Within(t, patience)
 	require.NoError(t, d.CreateDatabase(ctx, "it"))
 	require.Error(t, d.CreateDatabase(ctx, "it"), "creating an existing database must fail")
 	db := openDatabase(t, d.DSN("it"))
@@ -138,8 +138,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	a := stack.MariaDBForTest(t, stack.DatabaseOptions{})
 	b := stack.MariaDBForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--server-id=2"}})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Within(t, patience)
 	require.NoError(t, a.CreateDatabase(ctx, "it"))
 	onA, onB := openDatabase(t, a.DSN("it")), openDatabase(t, b.DSN("it"))
 	execute(ctx, t, onA, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, note VARCHAR(9))")

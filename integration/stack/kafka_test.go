@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -61,8 +62,7 @@ func TestKafkaSurvivesKillAndStop(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	k := stack.KafkaForTest(t, stack.KafkaOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Within(t, patience)
 	node := k.Node(0)
 	client := newClient(t, k.Brokers(), kgo.TransactionalID("writer"))
 
@@ -142,8 +142,7 @@ func TestKafkaPause(t *testing.T) {
 	tier.Verify(t)
 	var paused *stack.Kafka
 	var client *kgo.Client
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Within(t, patience)
 	t.Run("a test that leaves its cluster paused", func(st *testing.T) {
 		paused = shared.Kafka(st)
 		require.NoError(st, paused.Reset(ctx))
@@ -172,8 +171,7 @@ func TestKafkaIsLeased(t *testing.T) {
 func TestKafkaReset(t *testing.T) {
 	tier.Verify(t)
 	k := shared.Kafka(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Within(t, patience)
 	client := newClient(t, k.Brokers())
 	admin := kadm.NewClient(client)
 	for _, topic := range []string{"one", "two"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
 	"kudos/schema"
 )
@@ -144,9 +145,7 @@ func (w *world) foldOne(rec *kgo.Record, pairs map[pairKey]schema.Pair) {
 }
 
 func (w *world) run(o Options) (*Report, error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	return Run(ctx, o, w.Options, devtest.Log())
+	return Run(testkit.Context(w.t), o, w.Options, devtest.Log())
 }
 
 func (w *world) mustRun(o Options) *Report {

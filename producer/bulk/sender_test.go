@@ -133,8 +133,7 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 		return err
 	})
 	<-asked
-	flushed := make(chan error, 1)
-	go func() { flushed <- s.Flush() }()
+	flushed := testkit.Later(s.Flush)
 	require.Eventually(t, func() bool { return len(flushed) > 0 || flushWaits(t) }, 10*time.Second, time.Millisecond)
 	require.Empty(t, flushed, "Flush must wait for the missing answer")
 	letGo()

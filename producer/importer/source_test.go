@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
-	"kudos/dev/testkit/apikit"
 	"kudos/schema"
 )
 
@@ -41,7 +40,7 @@ func TestInterruptWhileStandardInputIsIdle(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return im.count.lines.Load() == 1 }, 10*time.Second, time.Millisecond)
 	cancel(errors.New("stop requested"))
-	require.ErrorContains(t, apikit.Receive(t, done, "silent standard input blocks the import"), "stop requested")
+	require.ErrorContains(t, testkit.Receive(t, done, "silent standard input blocks the import"), "stop requested")
 	require.False(t, summary.Complete)
 	require.EqualValues(t, 1, summary.Acknowledged, "an event that was read must be sent")
 	require.Len(t, readLikes(t, kafka), 1)

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,9 +58,7 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	away := rowsOf(old, map[RowKey][]byte{}) // of a store that was offline in the meantime
 	like(old, 3, start+15)
 	rows := rowsOf(old, map[RowKey][]byte{})
-	for key, value := range away {
-		rows[key] = value
-	}
+	maps.Copy(rows, away)
 
 	p := reopened(t, old, rows, New(10, 0), New(60, 0))
 	require.Equal(t, []Partial{{Window: "1h", Since: start + 6, Complete: start + 66}}, p.Partial())

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 )
@@ -340,8 +341,7 @@ func TestRunIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(t, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- h.Run(ctx) }()
+		ended := testkit.Later(func() error { return h.Run(ctx) })
 		synctest.Wait()
 		require.Nil(t, h.admit(newStream(t.Context()), netip.Addr{}))
 		began := time.Now()

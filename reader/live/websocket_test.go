@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
-
-	"kudos/dev/testkit/apikit"
 )
 
 // handshake has the additional headers of a request for a WebSocket.
@@ -22,13 +21,11 @@ const handshake = "Connection: Upgrade\nUpgrade: websocket\n" +
 // open opens a WebSocket, or returns the response that rejects it.
 func open(t *testing.T, server *httptest.Server, query string, origin string) (*websocket.Conn, *http.Response) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
 	o := &websocket.DialOptions{HTTPHeader: http.Header{}}
 	if origin != "" {
 		o.HTTPHeader.Set("Origin", origin)
 	}
-	ws, answer, err := websocket.Dial(ctx, strings.Replace(server.URL, "http", "ws", 1)+"/v1/stream?"+query, o)
+	ws, answer, err := websocket.Dial(testkit.Context(t), server.URL+"/v1/stream?"+query, o)
 	if err != nil {
 		require.NotNil(t, answer, "%v", err)
 		return nil, answer
@@ -39,9 +36,7 @@ func open(t *testing.T, server *httptest.Server, query string, origin string) (*
 
 func readSocket(t *testing.T, ws *websocket.Conn) (shown, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	kind, b, err := ws.Read(ctx)
+	kind, b, err := ws.Read(testkit.Context(t))
 	if err != nil {
 		return shown{}, err
 	}
@@ -84,8 +79,7 @@ func TestWebSocket(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, m.likes(t).Likes, "nothing from before its position")
 
-	ended := make(chan error, 1)
-	go func() { ended <- readToEnd(t, again) }()
+	ended := testkit.Later(func() error { return readToEnd(t, again) })
 	r.stop()
 	require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(<-ended))
 	_, answer := open(t, server, "post_ids=1", "")
@@ -143,8 +137,7 @@ func TestWebSocketPings(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat, o.WriteTimeout = 50*time.Millisecond, 2*time.Second })
 	server := serve(t, r, false)
 	pings := make(chan struct{}, 100)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	dial := func(onPing func() (pong bool)) *websocket.Conn {
 		ws, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
 			OnPingReceived: func(context.Context, []byte) bool { return onPing() },
@@ -160,7 +153,7 @@ func TestWebSocketPings(t *testing.T) {
 	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(readToEnd(t, silent)))
 	r.requireMetric(1, "_dropped_total", "kind", kindWebSocket)
 	for range 5 {
-		apikit.Receive(t, pings, "a ping must arrive")
+		testkit.Receive(t, pings, "a ping must arrive")
 	}
 	r.requireOpen(1)
 	require.NoError(t, ws.CloseNow())

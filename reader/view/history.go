@@ -1,11 +1,11 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -206,11 +206,7 @@ func (c *historyCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Recor
 }
 
 func addSums(s *store.Store, w *store.Write, sums map[string]schema.Counts) error {
-	keys := make([]string, 0, len(sums))
-	for key := range sums {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, cmp.Compare[string])
+	keys := slices.Sorted(maps.Keys(sums))
 	err := s.Lookup(len(keys), func(i int) []byte { return []byte(keys[i]) }, func(i int, value []byte) error {
 		before, err := decodeCounts(value)
 		sums[keys[i]] = sums[keys[i]].Plus(before)

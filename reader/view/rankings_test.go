@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/testkit"
-	"kudos/dev/testkit/apikit"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
@@ -135,7 +134,7 @@ func TestWatchRankings(t *testing.T) {
 		told <- ranking
 	})
 	start(t, v.Run)
-	next := func() wire.Position { return apikit.Receive(t, told, "a ranking must be published").AsOf }
+	next := func() wire.Position { return testkit.Receive(t, told, "a ranking must be published").AsOf }
 	require.Equal(t, before, next())
 	require.Equal(t, r.rank("US", "1h", 2), next())
 	require.Equal(t, r.rank("DE", "1h", 3), next())

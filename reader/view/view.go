@@ -6,6 +6,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -46,11 +47,7 @@ const memtableBytes = 8 << 20 // small: a reader has all partitions, and hot pos
 func (o Options) newView(
 	topic, dir string, cacheBytes int64, kafka kafka.Options, copy func(partition int32) stream.Copy, log *slog.Logger,
 ) (*store.Set, *stream.View) {
-	fs := o.FS
-	if fs == nil {
-		fs = vfs.Default
-	}
-	stores := store.NewSetOn(fs, filepath.Join(o.StateDir, dir), cacheBytes, log)
+	stores := store.NewSetOn(cmp.Or(o.FS, vfs.Default), filepath.Join(o.StateDir, dir), cacheBytes, log)
 	stores.FitMemtables(memtableBytes, cacheBytes)
 	view := stream.ViewOptions{Kafka: kafka, Topic: topic, Stores: stores, Copy: copy, Clients: o.Clients}
 	return stores, stream.NewView(view, log)

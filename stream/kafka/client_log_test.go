@@ -1,14 +1,12 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,28 +17,14 @@ import (
 	"kudos/dev/testkit"
 )
 
-// lines is a log that several goroutines write.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.text.String()), "\n")
+func linesOf(log *testkit.Output) []string {
+	return strings.Split(strings.TrimSpace(log.String()), "\n")
 }
 
 // TestUnavailableBrokerIsLoggedOnce by all clients of the process, and once when it answers again.
 func TestUnavailableBrokerIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	var log lines
+	var log testkit.Output
 	opts := DefaultOptions()
 	broker := testkit.NewCluster(t)
 	opts.Brokers = broker.ListenAddrs()
@@ -58,9 +42,9 @@ func TestUnavailableBrokerIsLoggedOnce(t *testing.T) {
 		require.Error(t, clients[i%5].Ping(ctx))
 		cancel()
 	}
-	require.Len(t, log.all(), 1)
+	require.Len(t, linesOf(&log), 1)
 	require.Regexp(t, `level=WARN msg="Kafka broker is unavailable" component=kafka addr=127.0.0.1:\d+ `+
-		`client="unable to open connection to broker" error=".*connection refused"$`, log.all()[0])
+		`client="unable to open connection to broker" error=".*connection refused"$`, linesOf(&log)[0])
 
 	_, port, err := net.SplitHostPort(opts.Brokers[0])
 	require.NoError(t, err)
@@ -72,19 +56,19 @@ func TestUnavailableBrokerIsLoggedOnce(t *testing.T) {
 	for _, cl := range clients {
 		testkit.WaitFor(t, "the broker to answer", func() bool { return cl.Ping(testkit.Context(t)) == nil })
 	}
-	require.Len(t, log.all(), 2, "%q", log.all())
-	require.Regexp(t, `level=INFO msg="Kafka broker answers again" .* failed_attempts=(\d\d+)$`, log.all()[1])
+	require.Len(t, linesOf(&log), 2, "%q", linesOf(&log))
+	require.Regexp(t, `level=INFO msg="Kafka broker answers again" .* failed_attempts=(\d\d+)$`, linesOf(&log)[1])
 }
 
 // TestOtherWarningsOfTheClientAreLogged, each as it is.
 func TestOtherWarningsOfTheClientAreLogged(t *testing.T) {
 	t.Parallel()
-	var log lines
+	var log testkit.Output
 	l := newClientLog(slog.New(slog.NewTextHandler(&log, nil)))
 	for range 2 {
 		l.Log(kgo.LogLevelError, "unable to initialize sasl", "addr", "here:1", "err", errors.New("wrong password"))
 	}
-	require.Equal(t, 2, len(log.all()))
-	require.Contains(t, log.all()[1], `level=ERROR msg="unable to initialize sasl"`)
+	require.Equal(t, 2, len(linesOf(&log)))
+	require.Contains(t, linesOf(&log)[1], `level=ERROR msg="unable to initialize sasl"`)
 	require.Equal(t, kgo.LogLevelWarn, l.Level(), "without info messages")
 }

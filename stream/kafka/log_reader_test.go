@@ -37,9 +37,7 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 	_, err := r.Fetch(testkit.Context(t), 0)
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteTopic(testkit.Table))
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	_, err = r.Fetch(ctx, 0)
+	_, err = r.Fetch(testkit.Within(t, 3*time.Second), 0)
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition, "the cause, not the timeout")
 	var setup *SetupError
 	require.ErrorAs(t, err, &setup)
@@ -139,8 +137,7 @@ func TestEndThatIsNotReached(t *testing.T) {
 	c := newCluster(t)
 	c.Fill(testkit.Table, 1, 3)
 	c.StaleLeader(0, 1<<40)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // at least one attempt fails by then
-	defer cancel()
+	ctx := testkit.Within(t, 3*time.Second) // at least one attempt fails by then
 	_, err := NewLogReader(c.Client(), testkit.Table, 0).Fetch(ctx, 0)
 	require.ErrorContains(t, err, "reading "+testkit.Table+
 		"/0 at offset 0: the leader returned nothing, but the log ended at offset 3")

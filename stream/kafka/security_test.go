@@ -138,8 +138,7 @@ func TestFilesAreReplacedMeanwhile(t *testing.T) {
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		return nil, errors.New("the broker ends the connection"), true
 	})
-	answer := make(chan error, 1)
-	go func() { answer <- cl.ProduceSync(ctx, &kgo.Record{Topic: input}).FirstErr() }()
+	answer := testkit.Later(func() error { return cl.ProduceSync(ctx, &kgo.Record{Topic: input}).FirstErr() })
 	require.ErrorContains(t, <-failed, "does not match")
 	require.NoError(t, os.WriteFile(own.Key, right, 0o600))
 	require.NoError(t, <-answer)

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -16,18 +15,8 @@ import (
 	"kudos/dev/testkit"
 )
 
-const soon = 10 * time.Second // far longer than closing takes, and short enough for a test to fail
-
 func closeSoon(t *testing.T, s *Store) error {
-	done := make(chan error, 1)
-	go func() { done <- s.Close() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(soon):
-		require.FailNow(t, "closing a store that cannot be written hangs")
-		return nil
-	}
+	return testkit.Receive(t, testkit.Later(s.Close), "closing a store that cannot be written must not hang")
 }
 
 func failBackground(t *testing.T, s *Store) {

@@ -47,6 +47,14 @@ func Send(t testing.TB, client *http.Client, method, url, body string, headers .
 	return read(t, resp)
 }
 
+// MustSend is Send, and requires a response.
+func MustSend(t testing.TB, client *http.Client, method, url, body string, headers ...string) Answer {
+	t.Helper()
+	a, err := Send(t, client, method, url, body, headers...)
+	require.NoError(t, err)
+	return a
+}
+
 // Ask passes a request to a handler.
 func Ask(t testing.TB, h http.Handler, req *http.Request) Answer {
 	w := httptest.NewRecorder()

@@ -61,9 +61,9 @@ func (r *Role) Start() {
 	}()
 	r.T.Cleanup(func() {
 		cancel()
-		Receive(r.T, done, "Run must end")
+		testkit.Receive(r.T, done, "Run must end")
 	})
-	Receive(r.T, r.Server.Listening(), "Run must listen")
+	testkit.Receive(r.T, r.Server.Listening(), "Run must listen")
 }
 
 // StartUntilReady calls Start and waits until the server is ready.
@@ -77,7 +77,7 @@ func (r *Role) StartUntilReady() {
 func (r *Role) End() {
 	r.T.Helper()
 	r.Stop()
-	require.NoError(r.T, Receive(r.T, r.Ended, "Run must end"))
+	require.NoError(r.T, testkit.Receive(r.T, r.Ended, "Run must end"))
 }
 
 // WaitFor waits until a condition holds.
@@ -127,33 +127,18 @@ func Metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string
 	return 0
 }
 
-// Receive waits for a value from a channel, or for its close.
-func Receive[T any](t testing.TB, ch <-chan T, what string) (value T) {
-	t.Helper()
-	select {
-	case value = <-ch:
-	case <-time.After(testkit.Patience):
-		require.FailNow(t, what)
-	}
-	return value
-}
-
 // Send sends a request; headers are name and value pairs.
 func (r *Role) Send(method, path, body string, headers ...string) Answer {
 	r.T.Helper()
-	a, err := Send(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
-	require.NoError(r.T, err)
-	return a
+	return MustSend(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
 }
 
 // Later sends a request in the background. If it fails, the answer has status 0.
 func (r *Role) Later(method, path, body string, headers ...string) <-chan Answer {
-	answered := make(chan Answer, 1)
-	go func() {
+	return testkit.Later(func() Answer {
 		a, _ := Send(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
-		answered <- a
-	}()
-	return answered
+		return a
+	})
 }
 
 // Dial opens a connection and writes the start of a request, for requests that Go's client cannot send.
@@ -234,17 +219,24 @@ func Likes(t testing.TB, options kafka.Options) (records []*kgo.Record) {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes)
 	require.NoError(t, err)
 	for p := range topics.ByName[schema.TopicLikes].Partitions {
-		from, end, err := kafka.Bounds(ctx, cl, schema.TopicLikes, p)
-		require.NoError(t, err)
-		if from == end {
-			continue
-		}
-		err = kafka.ReadLog(ctx, cl, schema.TopicLikes, p, from, func(c kafka.LogChunk) (bool, error) {
-			records = append(records, c.Records...)
-			return c.Next < end, nil
-		})
-		require.NoError(t, err)
+		records = append(records, Records(t, cl, schema.TopicLikes, p)...)
 	}
+	return records
+}
+
+// Records returns the committed records of a partition.
+func Records(t testing.TB, cl *kgo.Client, topic string, partition int32) (records []*kgo.Record) {
+	t.Helper()
+	ctx := testkit.Context(t)
+	from, to, err := kafka.Bounds(ctx, cl, topic, partition)
+	require.NoError(t, err)
+	if from == to {
+		return nil
+	}
+	require.NoError(t, kafka.ReadLog(ctx, cl, topic, partition, from, func(c kafka.LogChunk) (bool, error) {
+		records = append(records, c.Records...)
+		return c.Next < to, nil
+	}))
 	return records
 }
 

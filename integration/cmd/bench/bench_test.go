@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/bench"
+	"kudos/dev/testkit"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
@@ -173,8 +174,7 @@ func TestPeersCountExactly(t *testing.T) {
 	require.NoError(t, err)
 	for name, events := range map[string]int{"redis": 20_000, "goka": 4_000, "sql": 2_000} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-			defer cancel()
+			ctx := testkit.Within(t, 4*time.Minute)
 			contenders, err := build(ctx, root, t.TempDir(), []string{name}, "")
 			require.NoError(t, err)
 			peer := contenders[0].(*peer)

@@ -141,9 +141,7 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 func (s *settings) plan() (*bench.Plan, error) {
 	if s.quick {
 		s.rounds, s.events, s.seconds = 1, 200_000, cmp.Or(s.seconds, 2)
-		if s.contenders == "" {
-			s.contenders = kudosName
-		}
+		s.contenders = cmp.Or(s.contenders, kudosName)
 	}
 	p := &bench.Plan{Rounds: s.rounds, Brokers: words(s.brokers),
 		Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
