@@ -30,43 +30,38 @@ import (
 func BenchmarkLive(b *testing.B) {
 	streams, rate, seconds := fromEnv(b, "KUDOS_TEST_STREAMS", 2000), fromEnv(b, "KUDOS_TEST_RATE", 20_000),
 		fromEnv(b, "KUDOS_TEST_SECONDS", 30)
-	for range b.N {
-		b.StopTimer()
-		s := newRealSystem(b)
-		s.processor("processor").start()
-		r := s.startReader("reader")
-		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
-		l := &liveLoad{s: s, likes: rate * seconds}
-		l.sent = make([]atomic.Int64, l.likes+1)
-		ctx := testkit.Within(b, 5*time.Minute)
-		var watching errgroup.Group
-		var ready sync.WaitGroup
-		ready.Add(streams)
-		for i := range streams {
-			watching.Go(func() error { return l.watch(ctx, r.base, i%2 == 0, ready.Done) })
-		}
-		ready.Wait()
-		before := r.sums()
-		b.StartTimer()
-		begin := time.Now()
-		l.publish(rate)
-		published := time.Since(begin)
-		require.NoError(b, watching.Wait())
-		b.StopTimer()
-		after := r.sums()
-		b.ReportMetric(float64(l.likes)/published.Seconds(), "likes/s")
-		b.ReportMetric(float64(l.messages.Load())/published.Seconds(), "messages/s")
-		p50, p99, _, most := producer.Percentiles(l.delays)
-		b.ReportMetric(p50, "p50-ms")
-		b.ReportMetric(p99, "p99-ms")
-		b.ReportMetric(most, "max-ms")
-		const mib = 1 << 20
-		b.ReportMetric(before["process_resident_memory_bytes"]/mib, "rss-before-MiB")
-		b.ReportMetric(after["process_resident_memory_bytes"]/mib, "rss-after-MiB")
-		b.ReportMetric((after["process_cpu_seconds_total"]-before["process_cpu_seconds_total"])/published.Seconds(),
-			"reader-cpus")
-		b.ReportMetric(after["kudos_reader_streams_dropped_total"], "dropped")
+	s := newRealSystem(b)
+	s.processor("processor").start()
+	r := s.startReader("reader")
+	waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
+	l := &liveLoad{s: s, likes: rate * seconds}
+	l.sent = make([]atomic.Int64, l.likes+1)
+	ctx := testkit.Within(b, 5*time.Minute)
+	var watching errgroup.Group
+	var ready sync.WaitGroup
+	ready.Add(streams)
+	for i := range streams {
+		watching.Go(func() error { return l.watch(ctx, r.base, i%2 == 0, ready.Done) })
 	}
+	ready.Wait()
+	before := r.sums()
+	begin := time.Now()
+	l.publish(rate)
+	published := time.Since(begin)
+	require.NoError(b, watching.Wait())
+	after := r.sums()
+	b.ReportMetric(float64(l.likes)/published.Seconds(), "likes/s")
+	b.ReportMetric(float64(l.messages.Load())/published.Seconds(), "messages/s")
+	p50, p99, _, most := producer.Percentiles(l.delays)
+	b.ReportMetric(p50, "p50-ms")
+	b.ReportMetric(p99, "p99-ms")
+	b.ReportMetric(most, "max-ms")
+	const mib = 1 << 20
+	b.ReportMetric(before["process_resident_memory_bytes"]/mib, "rss-before-MiB")
+	b.ReportMetric(after["process_resident_memory_bytes"]/mib, "rss-after-MiB")
+	b.ReportMetric((after["process_cpu_seconds_total"]-before["process_cpu_seconds_total"])/published.Seconds(),
+		"reader-cpus")
+	b.ReportMetric(after["kudos_reader_streams_dropped_total"], "dropped")
 }
 
 // liveLoad is one post, its likes and its subscribers.

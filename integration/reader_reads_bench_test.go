@@ -36,30 +36,26 @@ import (
 // then a target, too. Redis is left out if not installed. Run it with -benchtime 1x.
 func BenchmarkReads(b *testing.B) {
 	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
-	for range b.N {
-		b.StopTimer()
-		s := newRealSystem(b)
-		s.countEach(posts)
-		begin := time.Now()
-		r := s.startReader("reader", "--set", "reader.reactions=false")
-		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
-		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
-		b.ReportMetric(r.sum("process_resident_memory_bytes", nil)/(1<<20), "rss-MiB")
-		targets := []target{{"reader", dialReader(r.base, getCounts)}, {"mariadb", s.dialMariaDB()}}
-		if program := os.Getenv("KUDOS_TEST_OLDER"); program != "" {
-			older := *s
-			older.program = program
-			r := older.startReader("older", "--set", "reader.reactions=false")
-			waitFor(b, 5*time.Minute, "the older reader to be ready", r.ready)
-			targets = append(targets, target{"older", dialReader(r.base, getCounts)})
-		}
-		if stack.Missing(b.Context(), stack.NeedRedis) == nil {
-			targets = append(targets, target{"redis", startRedis(b, posts)})
-		}
-		b.StartTimer()
-		for _, page := range []int{1, 50} {
-			compareReads(b, targets, posts, page)
-		}
+	s := newRealSystem(b)
+	s.countEach(posts)
+	begin := time.Now()
+	r := s.startReader("reader", "--set", "reader.reactions=false")
+	waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
+	b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
+	b.ReportMetric(r.sum("process_resident_memory_bytes", nil)/(1<<20), "rss-MiB")
+	targets := []target{{"reader", dialReader(r.base, getCounts)}, {"mariadb", s.dialMariaDB()}}
+	if program := os.Getenv("KUDOS_TEST_OLDER"); program != "" {
+		older := *s
+		older.program = program
+		r := older.startReader("older", "--set", "reader.reactions=false")
+		waitFor(b, 5*time.Minute, "the older reader to be ready", r.ready)
+		targets = append(targets, target{"older", dialReader(r.base, getCounts)})
+	}
+	if stack.Missing(b.Context(), stack.NeedRedis) == nil {
+		targets = append(targets, target{"redis", startRedis(b, posts)})
+	}
+	for _, page := range []int{1, 50} {
+		compareReads(b, targets, posts, page)
 	}
 }
 
@@ -82,17 +78,13 @@ const viewers = 1000
 // Latency is from the time when a request is due. Run it with -benchtime 1x.
 func BenchmarkViewerReads(b *testing.B) {
 	posts, rate := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000), fromEnv(b, "KUDOS_TEST_RATE", 1000)
-	for range b.N {
-		b.StopTimer()
-		s := newRealSystem(b)
-		s.countEach(posts)
-		r := s.startReader("reader")
-		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
-		b.StartTimer()
-		for name, request := range map[string]func([]uint64) string{"counts": getViewed, "reactions": postReactions} {
-			asked := atRate{base: r.base, request: request, posts: posts, page: 50, perSecond: rate, seconds: 30}
-			require.Zero(b, asked.run(b, name))
-		}
+	s := newRealSystem(b)
+	s.countEach(posts)
+	r := s.startReader("reader")
+	waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
+	for name, request := range map[string]func([]uint64) string{"counts": getViewed, "reactions": postReactions} {
+		asked := atRate{base: r.base, request: request, posts: posts, page: 50, perSecond: rate, seconds: 30}
+		require.Zero(b, asked.run(b, name))
 	}
 }
 

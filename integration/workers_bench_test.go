@@ -20,33 +20,31 @@ import (
 // topic, before compaction, and per row of like_count in InnoDB.
 func BenchmarkSizes(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 1_000_000)
-	for range b.N {
-		s := newRealSystem(b)
-		r, start := rand.New(rand.NewPCG(1, 1)), time.Now().Add(-time.Hour).UnixMilli()
-		s.pour(func(send func(schema.Event)) {
-			for i := range events {
-				post, user := 1+r.Uint64N(1_000_000), 1+r.Uint64N(1<<40)
-				send(likeIn(schema.Region{'U', 'S'}, post, user, start+int64(i)/1000))
-			}
-		})
-		s.processor("processor").start()
-		s.drain(5 * time.Minute)
-		dirs, err := s.admin().DescribeAllLogDirs(b.Context(), nil)
-		require.NoError(b, err)
-		bytes := map[string]int64{}
-		dirs.Each(func(d kadm.DescribedLogDir) {
-			d.Topics.Each(func(p kadm.DescribedLogDirPartition) { bytes[p.Topic] += p.Size })
-		})
-		for _, topic := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
-			schema.TopicCounts} {
-			b.ReportMetric(float64(bytes[topic])/float64(s.written(b.Context(), topic)), topic+"-B")
+	s := newRealSystem(b)
+	r, start := rand.New(rand.NewPCG(1, 1)), time.Now().Add(-time.Hour).UnixMilli()
+	s.pour(func(send func(schema.Event)) {
+		for i := range events {
+			post, user := 1+r.Uint64N(1_000_000), 1+r.Uint64N(1<<40)
+			send(likeIn(schema.Region{'U', 'S'}, post, user, start+int64(i)/1000))
 		}
-		s.db.MustExec("ANALYZE TABLE like_count")
-		rows := queryRow[int64](b, s.db, "SELECT COUNT(*) FROM like_count")
-		size := queryRow[int64](b, s.db, "SELECT data_length FROM information_schema.tables "+
-			"WHERE table_schema = DATABASE() AND table_name = 'like_count'")
-		b.ReportMetric(float64(size)/float64(rows), "like_count-B")
+	})
+	s.processor("processor").start()
+	s.drain(5 * time.Minute)
+	dirs, err := s.admin().DescribeAllLogDirs(b.Context(), nil)
+	require.NoError(b, err)
+	bytes := map[string]int64{}
+	dirs.Each(func(d kadm.DescribedLogDir) {
+		d.Topics.Each(func(p kadm.DescribedLogDirPartition) { bytes[p.Topic] += p.Size })
+	})
+	for _, topic := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
+		schema.TopicCounts} {
+		b.ReportMetric(float64(bytes[topic])/float64(s.written(b.Context(), topic)), topic+"-B")
 	}
+	s.db.MustExec("ANALYZE TABLE like_count")
+	rows := queryRow[int64](b, s.db, "SELECT COUNT(*) FROM like_count")
+	size := queryRow[int64](b, s.db, "SELECT data_length FROM information_schema.tables "+
+		"WHERE table_schema = DATABASE() AND table_name = 'like_count'")
+	b.ReportMetric(float64(size)/float64(rows), "like_count-B")
 }
 
 // BenchmarkRanker measures one ranker on a real Kafka with 4 partitions: updates per second, and per second of its own
@@ -62,31 +60,26 @@ func BenchmarkRanker(b *testing.B) {
 }
 
 func benchmarkRanker(b *testing.B, updates int, minutes int64) {
-	for range b.N {
-		b.StopTimer()
-		s := newRealSystem(b)
-		s.emitInterval, s.stateDir = "1s", b.TempDir()
-		s.preloadUpdates(updates, minutes)
-		p := s.ranker("ranker", busy...)
-		b.StartTimer()
-		begin := time.Now()
-		p.start()
-		waitFor(b, 20*time.Minute, "the updates to be ranked", func() bool { lag, _ := s.rankerLag(); return lag <= 0 })
-		took := time.Since(begin)
-		b.StopTimer()
-		m := p.sums()
-		b.ReportMetric(float64(updates)/took.Seconds(), "updates/s")
-		b.ReportMetric(float64(updates)/m["process_cpu_seconds_total"], "updates/cpu-s")
-		b.ReportMetric(m["kudos_ranker_active_posts"], "active")
-		b.ReportMetric(m["go_memstats_heap_inuse_bytes"]/m["kudos_ranker_active_posts"], "heap-bytes/active")
-		b.ReportMetric(m["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
-		for i, name := range []string{"local-state-s", "no-state-s"} {
-			p.stop()
-			if i == 1 {
-				require.NoError(b, os.RemoveAll(filepath.Join(s.stateDir, "state")))
-			}
-			b.ReportMetric(s.timeToRanking(p, i).Seconds(), name)
+	s := newRealSystem(b)
+	s.emitInterval, s.stateDir = "1s", b.TempDir()
+	s.preloadUpdates(updates, minutes)
+	p := s.ranker("ranker", busy...)
+	begin := time.Now()
+	p.start()
+	waitFor(b, 20*time.Minute, "the updates to be ranked", func() bool { lag, _ := s.rankerLag(); return lag <= 0 })
+	took := time.Since(begin)
+	m := p.sums()
+	b.ReportMetric(float64(updates)/took.Seconds(), "updates/s")
+	b.ReportMetric(float64(updates)/m["process_cpu_seconds_total"], "updates/cpu-s")
+	b.ReportMetric(m["kudos_ranker_active_posts"], "active")
+	b.ReportMetric(m["go_memstats_heap_inuse_bytes"]/m["kudos_ranker_active_posts"], "heap-bytes/active")
+	b.ReportMetric(m["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
+	for i, name := range []string{"local-state-s", "no-state-s"} {
+		p.stop()
+		if i == 1 {
+			require.NoError(b, os.RemoveAll(filepath.Join(s.stateDir, "state")))
 		}
+		b.ReportMetric(s.timeToRanking(p, i).Seconds(), name)
 	}
 }
 

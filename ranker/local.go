@@ -216,7 +216,7 @@ func (w *local) share(post uint64, shared bool) error {
 	if !shared {
 		value = nil
 	}
-	w.set(sharedKey(post), value)
+	w.set(binary.BigEndian.AppendUint64([]byte(rowShared), post), value)
 	w.windows.Share(post, shared)
 	return w.totals.share(post, shared)
 }
@@ -280,7 +280,7 @@ func (w *local) seal(next kafka.Position) error {
 	}
 	value := encode(s.fields)
 	for p := range w.outputs {
-		w.emit(p, sealKey(w.partition), value)
+		w.emit(p, fmt.Appendf(nil, "%s/%d", sealRegion, w.partition), value)
 	}
 	w.windows.Versions, w.windows.Marks, w.stale = w.windows.Versions[:0], w.windows.Marks[:0], nil
 	w.sealed, w.sealDue = next, false

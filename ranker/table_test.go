@@ -112,8 +112,7 @@ func TestTableOfAnotherOwnerIsNotDamage(t *testing.T) {
 	tab, broker, cl, leave := newTable(t)
 	writeProgress(t, tab, broker, cl, 99)
 	_, err := openAlone(t, tab)
-	var parked *stream.ParkError
-	require.ErrorAs(t, err, &parked, "the partition is still owned, so it is damage")
+	require.ErrorAs(t, err, new(*stream.ParkError), "the partition is still owned, so it is damage")
 	leave()
 	_, err = openAlone(t, tab)
 	require.ErrorIs(t, err, kafka.ErrFenced)

@@ -197,8 +197,6 @@ func listKey(key window.Key, partition int32) []byte {
 	return fmt.Appendf(rankingKey(key), "/%d", partition)
 }
 
-func sealKey(partition int32) []byte { return fmt.Appendf(nil, "%s/%d", sealRegion, partition) }
-
 // parseLocalKey parses the key of a list or a seal.
 func parseLocalKey(b []byte) (key window.Key, partition int32, seal bool, err error) {
 	parts := strings.Split(string(b), "/")
@@ -251,8 +249,6 @@ func appendRowKey(b []byte, kind string, key window.RowKey) []byte {
 	b = append(append(b, kind...), key.Region[:]...)
 	return binary.BigEndian.AppendUint64(b, key.Post)
 }
-
-func sharedKey(post uint64) []byte { return binary.BigEndian.AppendUint64([]byte(rowShared), post) }
 
 // clockRow is a partition's clock, and the settings in use.
 type clockRow struct {

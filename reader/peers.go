@@ -92,7 +92,9 @@ func (p *peers) ask(ctx context.Context, client string, partition int32, of *que
 			return nil, err
 		}
 		if !isRefusal {
-			p.avoid(address)
+			p.mu.Lock()
+			p.failed[address] = time.Now()
+			p.mu.Unlock()
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", address, err))
 	}
@@ -126,12 +128,6 @@ func (p *peers) order(partition int32) []string {
 	return slices.Concat(good, bad)
 }
 
-func (p *peers) avoid(address string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failed[address] = time.Now()
-}
-
 func (p *peers) askOne(
 	ctx context.Context, url, client string, body []byte, timeout time.Duration,
 ) (*partAnswer, error) {
@@ -160,10 +156,8 @@ func (p *peers) askOne(
 	return answer, json.NewDecoder(limited).Decode(answer)
 }
 
-// close closes the connections.
 func (p *peers) close() { p.client.CloseIdleConnections() }
 
-// answerPeer answers another reader.
 func (a *api) answerPeer(q *request) (reply, error) {
 	partition, notANumber := strconv.ParseUint(q.Request.PathValue("partition"), 10, 31)
 	if notANumber != nil {

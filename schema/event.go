@@ -159,7 +159,9 @@ func (e *Event) decodeProto(b []byte) error {
 		case typ == protowire.BytesType && num == fieldRegion:
 			var v []byte
 			if v, n = protowire.ConsumeBytes(b); n >= 0 {
-				e.setRegion(v)
+				var wellFormed bool
+				e.Region, wellFormed = ParseRegion(v)
+				e.RegionMalformed = !wellFormed
 			}
 		default: // a field of a later version
 			n = protowire.ConsumeFieldValue(num, typ, b)
@@ -184,11 +186,6 @@ func (e *Event) setVarint(num protowire.Number, v uint64) {
 	case fieldTimeMs:
 		e.TimeMs = int64(v)
 	}
-}
-
-func (e *Event) setRegion(b []byte) {
-	region, wellFormed := ParseRegion(b)
-	e.Region, e.RegionMalformed = region, !wellFormed
 }
 
 // AppendEvent appends e as Protobuf.

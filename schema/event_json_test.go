@@ -108,12 +108,10 @@ func TestEventJSONPoison(t *testing.T) {
 		`{"post_id":7,"user_id":"9\u0000","action":"LIKE"}`:                       {Undecodable, "user_id", noNumber},
 	} {
 		t.Run(value, func(t *testing.T) {
-			var e Event
-			requirePoison(t, DecodeEvent(nil, []byte(value), &e), want.Reason, want.Field, want.Detail)
+			requirePoison(t, DecodeEvent(nil, []byte(value), new(Event)), want.Reason, want.Field, want.Detail)
 		})
 	}
-	var e Event
-	requirePoison(t, DecodeEvent([]byte("8"), []byte(`{"post_id":7,"user_id":9,"action":"LIKE"}`), &e),
+	requirePoison(t, DecodeEvent([]byte("8"), []byte(`{"post_id":7,"user_id":9,"action":"LIKE"}`), new(Event)),
 		KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
 }
 
@@ -143,8 +141,7 @@ func TestEscapesSayTheSame(t *testing.T) {
 
 // An error quotes only part of a long value, because it must fit a header.
 func TestEventJSONQuotesShortly(t *testing.T) {
-	var e Event
-	err := DecodeEvent(nil, []byte(`{"post_id":"`+strings.Repeat("x", 1000)+`"}`), &e)
+	err := DecodeEvent(nil, []byte(`{"post_id":"`+strings.Repeat("x", 1000)+`"}`), new(Event))
 	require.Less(t, len(err.Error()), 120)
 }
 

@@ -66,8 +66,7 @@ func TestDecodePlainEvent(t *testing.T) {
 		"\x08\x07\x10\x09\x18\x01",
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":"` + strings.Repeat("x", MaxEventBytes) + `"}`,
 	} {
-		var e Event
-		require.False(t, DecodePlainEvent([]byte(value), &e), value)
+		require.False(t, DecodePlainEvent([]byte(value), new(Event)), value)
 	}
 }
 

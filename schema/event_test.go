@@ -197,8 +197,7 @@ func TestPoison(t *testing.T) {
 			if tt.field == "post_id" && tt.reason == ZeroID {
 				key = nil
 			}
-			var e Event
-			requirePoison(t, DecodeEvent(key, tt.value, &e), tt.reason, tt.field, tt.detail)
+			requirePoison(t, DecodeEvent(key, tt.value, new(Event)), tt.reason, tt.field, tt.detail)
 		})
 	}
 	for _, reason := range PoisonReasons {
@@ -211,8 +210,7 @@ func TestSizeLimitIsInclusive(t *testing.T) {
 	head, tail := `{"user_id":2,"action":"LIKE","x":"`, `"}`
 	value := head + strings.Repeat("x", MaxEventBytes-len(head)-len(tail)) + tail
 	require.Len(t, value, MaxEventBytes)
-	var e Event
-	require.NoError(t, DecodeEvent([]byte("1"), []byte(value), &e))
+	require.NoError(t, DecodeEvent([]byte("1"), []byte(value), new(Event)))
 }
 
 func TestResolveTime(t *testing.T) {

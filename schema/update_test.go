@@ -116,11 +116,9 @@ func TestDecodeUpdateErrors(t *testing.T) {
 		"group without end":        "\x33\x08\x01",
 		"truncated fixed64":        "\x39\x01",
 	} {
-		var u Update
-		require.ErrorContains(t, DecodeUpdate([]byte(value), &u), "decoding a like update: ", name)
+		require.ErrorContains(t, DecodeUpdate([]byte(value), new(Update)), "decoding a like update: ", name)
 	}
-	var u Update
-	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), &u),
+	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), new(Update)),
 		`decoding a like update: region "Mars" is malformed`)
 }
 

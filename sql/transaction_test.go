@@ -86,8 +86,7 @@ func TestUnknownOutcomeOfCommit(t *testing.T) {
 
 func requireUnknown(t testing.TB, want bool, err error) {
 	t.Helper()
-	var unknown *UnknownOutcomeError
-	require.Equal(t, want, errors.As(err, &unknown), "%v", err)
+	require.Equal(t, want, errors.As(err, new(*UnknownOutcomeError)), "%v", err)
 }
 
 // Any error at COMMIT other than a deadlock leaves the outcome unknown: some servers report one after they committed.

@@ -5,6 +5,7 @@ package fold
 import (
 	"bytes"
 	"cmp"
+	"math/rand/v2"
 	"slices"
 
 	"kudos/schema"
@@ -112,7 +113,7 @@ func (f *Engine) Fold(events []Event, state State) (*Result, error) {
 
 // assign finds each event's pair and pair's post by hashing: sorting tens of thousands takes several times as long.
 func (f *Engine) assign(events []Event) {
-	f.seed = newSeed()
+	f.seed = seed{rand.Uint64(), rand.Uint64()}
 	f.pairIndex.reset()
 	f.postIndex.reset()
 	f.deltaIndex.reset()

@@ -3,7 +3,6 @@ package fold
 import (
 	"encoding/binary"
 	"math/bits"
-	"math/rand/v2"
 )
 
 // index finds keys in a slice, by hashing with open addressing. A Go map takes twice as long: it stores the keys again.
@@ -61,8 +60,6 @@ func (x *index[K]) grow() {
 
 // seed makes hashes unpredictable, so that nobody can choose ids that share slots. It affects nothing else.
 type seed [2]uint64
-
-func newSeed() seed { return seed{rand.Uint64(), rand.Uint64()} }
 
 func (s *seed) mix(a, b uint64) uint64 {
 	high, low := bits.Mul64(a^s[0], b^s[1])

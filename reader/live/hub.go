@@ -167,7 +167,6 @@ func (h *Hub) stop() error {
 	}
 }
 
-// open returns the number of streams.
 func (h *Hub) open() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

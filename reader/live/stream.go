@@ -84,10 +84,7 @@ func (s *stream) leave() {
 var errEpochs = errors.New("partitions are of different logs: likes is being recreated")
 
 // notReady reports whether err passes once a view has caught up.
-func notReady(err error) bool {
-	var e *view.NotReadyError
-	return errors.As(err, &e)
-}
+func notReady(err error) bool { return errors.As(err, new(*view.NotReadyError)) }
 
 // subscribe builds the groups of a stream, registers them and reads the current values.
 func (h *Hub) subscribe(s *stream, q *wanted) (err error) {

@@ -231,7 +231,8 @@ func (c *countsCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record
 			return fmt.Errorf("record at offset %d: %w", rec.Offset, err)
 		}
 	}
-	c.next.unknown = c.relaid() || c.staged.known && !c.state.known
+	relaid := c.state.known && !sameLayout(&c.state.progress, &c.staged.progress) // posts are in other partitions
+	c.next.unknown = c.staged.known && (relaid || !c.state.known)
 	return c.applyCounts(s, w, counts)
 }
 

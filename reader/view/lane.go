@@ -265,11 +265,6 @@ func (c *laneCopy) apply(w *store.Write, rec *kgo.Record) error {
 	return w.Set(rec.Key, rec.Value)
 }
 
-// relaid reports whether the partition layout has changed, so that posts are in other partitions.
-func (c *laneCopy) relaid() bool {
-	return c.state.known && c.staged.known && !sameLayout(&c.state.progress, &c.staged.progress)
-}
-
 // applied makes the staged state visible and wakes whoever waits for it.
 func (c *laneCopy) applied() {
 	c.state = c.staged

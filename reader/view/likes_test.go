@@ -236,9 +236,8 @@ func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 		l.Reactions.Lane: "latest-like-action-table/1: it has no progress record (action: kudos topics apply)",
 	} {
 		require.Eventually(t, func() bool { return lane.view.Ready() == nil }, patience, 5*time.Millisecond)
-		var notReady *NotReadyError
 		_, err := lane.AsOf(1)
-		require.ErrorAs(t, err, &notReady)
+		require.ErrorAs(t, err, new(*NotReadyError))
 		require.EqualError(t, err, want)
 		_, err = lane.Epoch(1)
 		require.EqualError(t, err, want)
@@ -297,8 +296,7 @@ func TestUndecodableUpdateParksItsPartition(t *testing.T) {
 			strings.Contains(err.Error(), "version 99")
 	}
 	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a running view")
-	var notReady *NotReadyError
-	require.ErrorAs(t, l.Ready(), &notReady)
+	require.ErrorAs(t, l.Ready(), new(*NotReadyError))
 	_, err := l.Counts.AsOf(1)
 	require.NoError(t, err, "the others continue")
 	_, err = l.Reactions.AsOf(0)

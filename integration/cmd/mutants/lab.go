@@ -147,8 +147,7 @@ func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, t
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+	if err != nil && !errors.As(err, new(*exec.ExitError)) || ctx.Err() != nil {
 		return nil, fmt.Errorf("go test did not finish: %w\n%s", errors.Join(err, ctx.Err()), stderr.String())
 	}
 	r, err := readResult(&stdout)
