@@ -37,6 +37,7 @@ type fault struct {
 	sys    *system
 	load   *load
 
+	over   func()           // ends its span
 	victim string           // for the log
 	shown  map[string]int64 // evidence of effects, counted by description
 	err    error            // of strike
@@ -55,8 +56,13 @@ func (f *fault) between(low, high time.Duration) time.Duration {
 
 func (f *fault) on(format string, args ...any) {
 	f.victim = fmt.Sprintf(format, args...)
+	f.over() // of a fault that strikes again
+	f.over = f.sys.timeline.start(f.kind.name+" on "+f.victim, false)
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
 }
+
+// away says that a server which every partition needs is away, until back is called.
+func (f *fault) away() (back func()) { return f.sys.timeline.start(f.kind.name, true) }
 
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
@@ -157,7 +163,7 @@ func (d *deck) deal(n int) []*fault {
 		}
 		k := d.left[0]
 		d.left = d.left[1:]
-		faults = append(faults, &fault{kind: k, number: d.dealt, shown: map[string]int64{},
+		faults = append(faults, &fault{kind: k, number: d.dealt, shown: map[string]int64{}, over: func() {},
 			random: rand.New(rand.NewPCG(d.random.Uint64(), d.random.Uint64()))})
 		d.dealt++
 	}

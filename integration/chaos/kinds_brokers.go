@@ -92,6 +92,7 @@ func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 
 func killNode(ctx context.Context, f *fault, node *stack.Server) error {
 	f.on("%v", node)
+	defer f.away()()
 	if err := node.Kill(); err != nil {
 		return err
 	}
@@ -120,11 +121,13 @@ func (s *system) leads(ctx context.Context, node *stack.Server) bool {
 func pauseNode(ctx context.Context, f *fault, node *stack.Server) error {
 	d := f.between(500*time.Millisecond, 9*time.Second)
 	f.on("%v for %v", node, d.Round(time.Millisecond))
+	defer f.away()()
 	return pause(ctx, d, node)
 }
 
 func killAllBrokers(ctx context.Context, f *fault) error {
 	f.on("all brokers")
+	defer f.away()()
 	if err := f.sys.kafka.Kill(); err != nil {
 		return err
 	}
@@ -137,7 +140,9 @@ func killAllBrokers(ctx context.Context, f *fault) error {
 func pauseAllBrokers(ctx context.Context, f *fault) error {
 	d := f.between(500*time.Millisecond, 5*time.Second)
 	f.on("all brokers for %v", d.Round(time.Millisecond))
-	if err := pause(ctx, d, f.sys.kafka.Nodes()...); err != nil {
+	back := f.away()
+	err := pause(ctx, d, f.sys.kafka.Nodes()...)
+	if back(); err != nil {
 		return err
 	}
 	return f.sys.inSync(ctx)

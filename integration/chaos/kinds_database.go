@@ -21,6 +21,7 @@ import (
 func killMySQL(ctx context.Context, f *fault) error {
 	primary := f.sys.database.Load().primary
 	f.on("%v at %s", primary, primary.Address())
+	defer f.away()()
 	if err := primary.Kill(); err != nil {
 		return err
 	}
@@ -31,13 +32,14 @@ func pauseMySQL(ctx context.Context, f *fault) error {
 	primary := f.sys.database.Load().primary
 	d := f.between(300*time.Millisecond, 7*time.Second) // the read timeout is 4 s
 	f.on("%v for %v", primary, d.Round(time.Millisecond))
+	defer f.away()()
 	return pause(ctx, d, primary.Server)
 }
 
 func failover(ctx context.Context, f *fault) error {
 	primary := f.sys.database.Load().primary
 	f.on("%v at %s", primary, primary.Address())
-	lost, err := f.sys.failOver(ctx, f.between(0, 2*time.Second))
+	lost, err := f.sys.failOver(ctx, f.between(0, 2*time.Second), f.away)
 	switch {
 	case err != nil:
 		return fmt.Errorf("failing MySQL over: %w", err)
@@ -65,6 +67,7 @@ func lockRows(ctx context.Context, f *fault) error {
 	if _, err := tx.ExecContext(ctx, query); err != nil {
 		return missed("the rows could not be locked: %v", err)
 	}
+	defer f.away()()
 	waited, end := int64(0), time.Now().Add(d)
 	for time.Now().Before(end) {
 		var n int64
@@ -180,7 +183,7 @@ func sumOfSeq(ctx context.Context, db *sql.DB) (sum uint64, err error) {
 
 // failOver lets the replica fall behind, kills the primary, and promotes the replica without the commits that it
 // missed. The old primary becomes the replica of the new one. failOver returns how many applied updates were lost.
-func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost uint64, err error) {
+func (s *system) failOver(ctx context.Context, meanwhile time.Duration, away func() func()) (lost uint64, err error) {
 	d := s.database.Load()
 	if err := d.replica.StopReplicating(ctx); err != nil {
 		return 0, err
@@ -207,6 +210,8 @@ func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost ui
 			return 0, err
 		}
 	}
+	back := away()
+	defer func() { back() }()
 	if err := d.primary.Kill(); err != nil {
 		return 0, err
 	}
@@ -216,6 +221,7 @@ func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost ui
 	if err := s.network.pointMySQLTo(d.replica.Address()); err != nil {
 		return 0, fmt.Errorf("point the proxy to the new primary: %w", err)
 	}
+	back()
 	if err := d.primary.Start(ctx); err != nil {
 		return 0, err
 	}

@@ -97,6 +97,9 @@ func (f *fault) weather(
 		names += " " + p.Name
 	}
 	f.on("connections to%s: %v for %v", names, w.toxics, w.d.Round(time.Millisecond))
+	if w.slow == 0 {
+		defer f.away()()
+	}
 	heal, err := disturb(proxies, w.toxics...)
 	if err != nil {
 		return err

@@ -57,6 +57,9 @@ func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		units := of(f.sys)
 		f.on("all %ss", units[0].role())
+		if units[0].base == "" {
+			defer f.away()()
+		}
 		for _, u := range units {
 			u.held.Lock()
 			defer u.held.Unlock()

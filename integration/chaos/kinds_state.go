@@ -21,6 +21,7 @@ func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(2*time.Second, 6*time.Second)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
 	size := u.logSize()
+	defer f.away()()
 	ballast := filepath.Join(u.disk.path(), "ballast")
 	written, err := fill(ballast)
 	if err != nil {

@@ -21,10 +21,14 @@ type Report struct {
 	Unanswered   int64    `json:"unanswered"`
 	Differences  int      `json:"differences"`
 	Details      []string `json:"details,omitempty"`
+	// Snapshots of MySQL were taken while events arrived; the sums of each partition were compared.
+	Snapshots int64 `json:"snapshots"`
 	// LongestStallSeconds is the longest time without progress of a partition's counts in MySQL while events arrived,
 	// including the duration of the fault. LongestDrainSeconds is the longest time from the last event to lag 0.
 	LongestStallSeconds float64      `json:"longest_stall_seconds"`
 	LongestDrainSeconds float64      `json:"longest_drain_seconds"`
+	StallsBeyond        int          `json:"stalls_beyond"` // those above stallLimit, without what was away
+	Stalls              []Stall      `json:"stalls"`        // the worst ones
 	Kinds               []KindReport `json:"kinds"`
 
 	Evidence map[string]int64 `json:"evidence"` // counts the effects of the faults
@@ -63,12 +67,15 @@ func (r *Report) add(e *episode) {
 	r.Events = max(r.Events, e.events)
 	r.Differences += e.diffs.Total
 	r.Details = append(r.Details, e.diffs.Details...)
-	r.LongestStallSeconds = max(r.LongestStallSeconds, e.stall.Seconds())
+	r.LongestStallSeconds = max(r.LongestStallSeconds, e.stall)
+	r.Snapshots += int64(e.snapshots)
+	r.StallsBeyond += e.beyond
+	r.Stalls = worst(append(r.Stalls, e.stalls...))
 	r.LongestDrainSeconds = max(r.LongestDrainSeconds, e.drained.Seconds())
 	for _, f := range e.faults {
 		k := r.kind(f)
 		k.Faults++
-		k.LongestStallSeconds = max(k.LongestStallSeconds, e.stall.Seconds())
+		k.LongestStallSeconds = max(k.LongestStallSeconds, e.stall)
 		r.Faults++
 		for what, n := range f.shown {
 			r.Evidence[what] += n
@@ -120,7 +127,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		{"events folded and compared", r.Events},
 		{"acknowledged events found in the log", r.Acknowledged},
 		{"events without an acknowledgment", r.Unanswered},
+		{"snapshots of MySQL compared while events arrived", r.Snapshots},
 		{"**differences**", int64(r.Differences)},
+		{fmt.Sprintf("stalls of more than %v beyond the time that a server was away", stallLimit), int64(r.StallsBeyond)},
 		{"kudos processes that exited by themselves and were restarted", int64(r.UnexpectedExits)},
 		{"transactions torn by Kafka (below); each parked a partition until the named action", int64(len(r.Torn))},
 	} {
@@ -128,6 +137,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
 		fmt.Fprintf(&b, "| %s | %d |\n", what, r.Evidence[what])
+	}
+	fmt.Fprintf(&b, "\n| longest stalls of a partition | away | beyond | faults that were on |\n|---:|---:|---:|---|\n")
+	for _, s := range r.Stalls {
+		fmt.Fprintf(&b, "| %.1f s | %.1f s | %.1f s | %s |\n", s.Seconds, s.AwaySeconds, s.Beyond().Seconds(),
+			strings.Join(s.Faults, ", "))
 	}
 	for i, where := range r.Torn {
 		fmt.Fprintf(&b, "\nTorn by Kafka, %d: %s.\n", i+1, where)

@@ -185,7 +185,7 @@ func (e *episode) line() string {
 	}
 	slices.Sort(names)
 	text := fmt.Sprintf("episode %d  %s  events %d  longest stall %.1fs  drained in %.1fs  took %.1fs",
-		e.number, strings.Join(names, ","), e.events, e.stall.Seconds(), e.drained.Seconds(), e.took.Seconds())
+		e.number, strings.Join(names, ","), e.events, e.stall, e.drained.Seconds(), e.took.Seconds())
 	if len(e.missed) > 0 {
 		text += fmt.Sprintf("  missed %d", len(e.missed))
 	}
@@ -204,8 +204,11 @@ const (
 type episode struct {
 	number         int
 	faults, missed []*fault
-	events         int64 // folded, over all episodes so far
-	stall          time.Duration
+	events         int64         // folded, over all episodes so far
+	stall          float64       // the longest one, in seconds
+	stalls         []Stall       // the worst ones
+	beyond         int           // stalls beyond the limit
+	snapshots      int           // of MySQL
 	drained        time.Duration // duration of the drain
 	took           time.Duration
 	torn           string         // transactions that Kafka tore
@@ -218,6 +221,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e := &episode{number: number}
 	begin := time.Now()
 	r.watch.begin(r.opts.Partitions)
+	r.sys.timeline.spans = nil
 	asked := r.askReaders(ctx)
 	defer asked.stop()
 	loading, stopLoad := context.WithCancel(ctx)
@@ -236,8 +240,10 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 		return e, err
 	}
 	e.drained = time.Since(ended)
-	stall, backwards, sightings := r.watch.end()
-	e.stall = stall
+	backwards, sightings := r.watch.end(e)
+	for i := range e.stalls {
+		e.stalls[i].Log = r.sys.logOf(e.stalls[i])
+	}
 	if left == "" {
 		if left, err = r.readersLeft(ctx, r.opts.DrainTimeout); err != nil {
 			return e, err
@@ -295,6 +301,7 @@ func (r *run) strikeOne(ctx context.Context, f *fault) error {
 		return err
 	}
 	err := f.kind.strike(ctx, f)
+	f.over()
 	r.opts.Log.Info("fault over", "kind", f.kind.name, "number", f.number, "error", err)
 	return err
 }
@@ -347,7 +354,7 @@ func (r *run) check(ctx context.Context, e *episode, sightings []sighting, asked
 	r.acked += int64(len(acks))
 	r.oracle.Acknowledged(acks)
 	for _, s := range sightings {
-		r.oracle.Saw(s.partition, s.at)
+		r.oracle.Saw(s.partition, s.seen)
 	}
 	result, err := r.oracle.Check(ctx, r.sys.database.Load().direct)
 	if err != nil {

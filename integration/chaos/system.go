@@ -34,6 +34,7 @@ type system struct {
 	kafka              *stack.Kafka
 	database           atomic.Pointer[database]
 	network            *network
+	timeline           timeline
 	processors, guests []*unit
 	readers            []*unit
 	producer           *unit

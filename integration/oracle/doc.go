@@ -13,6 +13,7 @@
 //	I6  each invalid event is in likes.dlt once, each misrouted event is in its right partition once
 //	I7  what a reader says of every post, at rest: counts, likers and reactions are the fold of the whole log
 //	I8  what a reader says while events arrive is the fold of exactly the part of the log that its as_of names
+//	I9  in each snapshot of MySQL, the sums of a partition's like_count and like_hourly are the fold at its position
 //
 // An Oracle reads each record once, however many checks it makes: it keeps its state between checks.
 //

@@ -81,18 +81,21 @@ func (f *Fold) PartitionOf(post uint64) int32 {
 	return p
 }
 
-// Add folds an event: last writer wins, by event time, then by offset.
-func (f *Fold) Add(e Event, offset int64) {
+// Add folds an event: last writer wins, by event time, then by offset. It returns what changes in the post's counts.
+func (f *Fold) Add(e Event, offset int64) Count {
 	k := PairKey{e.Post, e.User}
 	p, known := f.Pairs[k]
 	if known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(offset, p.Offset)) <= 0 {
-		return
+		return Count{}
 	}
+	before := p.count()
 	if !known || p.Action != e.Action {
 		p.Action, p.SinceMs, p.Region = e.Action, e.TimeMs, e.Region
 	}
 	p.TimeMs, p.Offset = e.TimeMs, offset
 	f.Pairs[k] = p
+	now := p.count()
+	return Count{now.Likes - before.Likes, now.Dislikes - before.Dislikes}
 }
 
 // Sums are the counts derived from the reactions.

@@ -33,11 +33,13 @@ type Oracle struct {
 	table  *table
 	ledger *ledger
 	events int64
+	sums   map[int32]Count // of the fold, by partition
 }
 
 // New returns an oracle of the system on these brokers. It connects on demand; call Close in the end.
 func New(brokers []string) (*Oracle, error) {
-	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger()}
+	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger(),
+		sums: map[int32]Count{}}
 	var err error
 	if o.cl, err = o.client(); err != nil {
 		return nil, err
@@ -64,8 +66,8 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 	}
 }
 
-// Saw adds a position that MySQL was seen at; the next check compares it with the log.
-func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
+// Saw adds what MySQL was seen to have of a partition; the next check compares it with the log.
+func (o *Oracle) Saw(partition int32, seen Seen) { o.out.saw(partition, seen) }
 
 // Left says what is not folded or applied yet, or "". It reads the log and the databases, not the program, and updates
 // before events: if all it finds is folded, so are forwarded events, written in the same transaction as the update.
@@ -169,6 +171,7 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 	for p, at := range have.positions {
 		part := o.out.part(p)
 		part.hold(p, at, d)
+		o.out.reach(p, at.Offset, d)
 		if !part.whole {
 			d.Add("I3", "MySQL is at %v of like-updates/%d, in the middle of a transaction", at, p)
 		}
@@ -176,6 +179,9 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 	}
 	if err := o.readTo(ctx, topicLikes, o.fold.next, folded, func(rec *kgo.Record) { o.check(rec, d) }); err != nil {
 		return err
+	}
+	for p, source := range folded {
+		o.out.folded(p, source, o.sums[p], d)
 	}
 	if err := o.readTable(ctx, folded, d); err != nil {
 		return err
@@ -189,6 +195,7 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 
 func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 	o.events++
+	o.out.folded(rec.Partition, rec.Offset, o.sums[rec.Partition], d)
 	e, poison := Decode(rec.Key, rec.Value)
 	at := position{rec.Partition, rec.Offset}
 	if poison != "" {
@@ -216,7 +223,7 @@ func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 		o.ledger.forwarded(origin, e, d)
 	}
 	e.Region = CountedAs(e.Region, o.Regions)
-	o.fold.Add(e, rec.Offset)
+	o.sums[rec.Partition] = o.sums[rec.Partition].plus(o.fold.Add(e, rec.Offset))
 }
 
 // notAssigned are codes that the list of countries below has, but that ISO 3166-1 does not assign now.

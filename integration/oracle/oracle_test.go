@@ -85,14 +85,23 @@ func update(t *testing.T, offset int64, seq uint64, source int64, post uint64, c
 func TestUpdates(t *testing.T) {
 	var d Differences
 	u := newPublished()
-	u.saw(0, Position{Offset: 3, Seq: 2})
-	u.saw(0, Position{Offset: 4, Seq: 4}) // never existed
+	one, two := Count{Likes: 1}, Count{Likes: 2}
+	u.saw(0, Seen{Position{Offset: 2, Seq: 2}, one, one})
+	u.saw(0, Seen{Position{Offset: 3, Seq: 2}, one, two}) // like_hourly is ahead
+	u.saw(0, Seen{Position{Offset: 4, Seq: 4}, two, two}) // never existed
 	u.add(update(t, 0, 0, 10, 5, Count{1, 0}), &d)
 	u.add(update(t, 1, 1, 10, 0, Count{}), &d)
 	require.True(t, u.part(0).whole)
 	u.add(update(t, 3, 2, 20, 5, Count{2, 0}), &d)
 	require.False(t, u.part(0).whole)
+	told(t, d, "I9 at offset 3 seq 2 of like-updates/0, like_count was seen to sum up to {1 0} and like_hourly to {2 0}")
+	d = Differences{}
+	u.folded(0, 9, Count{}, &d) // not there yet
 	require.Zero(t, d.Total, "%s", d.String())
+	u.folded(0, 10, Count{Dislikes: 1}, &d)
+	told(t, d, "I9 MySQL was seen to have {1 0} of likes/0 up to offset 10, of which the fold is {0 1}",
+		"I9 MySQL was seen to have {1 0}")
+	d = Differences{}
 	u.add(update(t, 4, 3, 20, 0, Count{}), &d)
 	told(t, d, "I3 MySQL was seen at offset 4 seq 4")
 	require.Equal(t, map[Cell]Count{{5, "DE", 3}: {2, 0}}, u.cells)

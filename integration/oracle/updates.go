@@ -24,19 +24,27 @@ type published struct {
 	cells map[Cell]Count
 	// posts are the counts in each post's last update, per partition.
 	posts map[share]Count
+	// due are the sums that MySQL must have by like-updates, by their position in likes: the fold must have them there.
+	due map[int32][]dueSum
+}
+
+type dueSum struct {
+	source int64
+	sum    Count
 }
 
 type publishedPart struct {
 	seq    uint64 // of the next record
 	source int64  // next offset of likes, by the records read
 	whole  bool   // the last record read ends a transaction
-	// seen are positions that MySQL was seen at, in order, to be compared with the log.
-	seen []Position
+	sum    Count  // of all deltas
+	// seen is what MySQL was seen to have, in order of positions, to be compared with the log.
+	seen []Seen
 }
 
 func newPublished() *published {
 	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{},
-		posts: map[share]Count{}}
+		posts: map[share]Count{}, due: map[int32][]dueSum{}}
 }
 
 func (u *published) part(p int32) *publishedPart {
@@ -53,10 +61,7 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 		d.Add("I3", "like-updates/%d offset %d cannot be decoded: %v", rec.Partition, rec.Offset, err)
 		return
 	}
-	for len(part.seen) > 0 && part.seen[0].Offset <= rec.Offset {
-		part.hold(rec.Partition, part.seen[0], d)
-		part.seen = part.seen[1:]
-	}
+	u.reach(rec.Partition, rec.Offset, d)
 	if m.Seq != part.seq {
 		d.Add("I3", "like-updates/%d offset %d has seq %d, not %d", rec.Partition, rec.Offset, m.Seq, part.seq)
 	}
@@ -79,12 +84,41 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 	for _, delta := range m.Deltas {
 		Add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
 		after = after.plus(Count{delta.Likes, delta.Dislikes})
+		part.sum = part.sum.plus(Count{delta.Likes, delta.Dislikes})
 	}
 	if counts := (Count{m.LikeCount, m.DislikeCount}); counts != after {
 		d.Add("I3", "like-updates/%d offset %d has the counts %v, but %v result from its deltas", rec.Partition,
 			rec.Offset, counts, after)
 	}
 	put(u.posts, at, Count{m.LikeCount, m.DislikeCount})
+}
+
+// reach compares what MySQL was seen to have at positions up to offset: all records before it are added.
+func (u *published) reach(partition int32, offset int64, d *Differences) {
+	part := u.part(partition)
+	for ; len(part.seen) > 0 && part.seen[0].Offset <= offset; part.seen = part.seen[1:] {
+		seen := part.seen[0]
+		part.hold(partition, seen.Position, d)
+		if seen.Posts != part.sum || seen.Hours != part.sum {
+			d.Add("I9", "at %v of like-updates/%d, like_count was seen to sum up to %v and like_hourly to %v, not to %v",
+				seen.Position, partition, seen.Posts, seen.Hours, part.sum)
+		}
+		if part.whole { // otherwise likes is folded further than MySQL is
+			u.due[partition] = append(u.due[partition], dueSum{part.source, part.sum})
+		}
+	}
+}
+
+// folded compares the fold of a partition of likes up to source with what like-updates has there.
+func (u *published) folded(partition int32, source int64, sum Count, d *Differences) {
+	due := u.due[partition]
+	for ; len(due) > 0 && due[0].source <= source; due = due[1:] {
+		if due[0].sum != sum {
+			d.Add("I9", "MySQL was seen to have %v of likes/%d up to offset %d, of which the fold is %v", due[0].sum,
+				partition, due[0].source, sum)
+		}
+	}
+	u.due[partition] = due
 }
 
 // hold compares a position that MySQL was seen at with the log: the first record at or after it must have its seq.
@@ -95,10 +129,10 @@ func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
 	}
 }
 
-// saw adds a position that MySQL was seen at, unless it is before what has been read.
-func (u *published) saw(p int32, at Position) {
+// saw adds what MySQL was seen to have, unless that is before what has been read.
+func (u *published) saw(p int32, at Seen) {
 	part := u.part(p)
-	i, found := slices.BinarySearchFunc(part.seen, at, func(a, b Position) int { return int(a.Offset - b.Offset) })
+	i, found := slices.BinarySearchFunc(part.seen, at, func(a, b Seen) int { return int(a.Offset - b.Offset) })
 	if at.Offset >= u.next[p] && (!found || part.seen[i] != at) {
 		part.seen = slices.Insert(part.seen, i, at)
 	}
