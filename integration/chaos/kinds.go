@@ -24,6 +24,7 @@ type lane int
 const (
 	laneProcessors lane = iota
 	laneReaders
+	laneFollowers // rankers and the archive
 	laneBrokers
 	laneDatabase
 	laneNetwork
@@ -57,7 +58,7 @@ func (f *fault) between(low, high time.Duration) time.Duration {
 func (f *fault) on(format string, args ...any) {
 	f.victim = fmt.Sprintf(format, args...)
 	f.over() // of a fault that strikes again
-	f.over = f.sys.timeline.start(f.kind.name+" on "+f.victim, false)
+	f.over = f.sys.timeline.start(f.kind.name, false)
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
 }
 
@@ -75,6 +76,10 @@ var allKinds = []*kind{
 	{"processor-zombie", laneProcessors, onProcessor(zombie),
 		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
+	{"processor-upgrade", laneProcessors, upgrade, "all processors replaced, one after the other", nil},
+	{"standby-takeover", laneProcessors, onProcessor(killFollowed),
+		"SIGKILL of a processor whose partitions have standby replicas", nil},
+	{"repartition", laneLoad, repartition, "`kudos topics repartition` while events and other faults arrive", nil},
 	{"state-disk-full", laneProcessors, onProcessor(fillDisk),
 		"no space left for the local state while stores are closed and opened", hasDisks},
 	{"state-corrupted", laneProcessors, onProcessor(corruptState),
@@ -91,6 +96,12 @@ var allKinds = []*kind{
 		"local state of a reader overwritten or truncated while it is down", nil},
 	{"reader-state-deleted", laneReaders, onReader(deleteSome),
 		"some local state of a reader deleted while it is down", nil},
+	{"ranker-kill", laneFollowers, onOne(rankersOf, killOne), "SIGKILL of a ranker", nil},
+	{"ranker-pause", laneFollowers, onOne(rankersOf, pauseOne),
+		"SIGSTOP of a ranker, within and beyond its session timeout", nil},
+	{"ranker-disk-lost", laneFollowers, onOne(rankersOf, loseDisk),
+		"all local state of a ranker deleted while it is down", nil},
+	{"archive-kill", laneFollowers, onOne(archivesOf, killOne), "SIGKILL of the archive", nil},
 	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
 
 	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),

@@ -49,15 +49,15 @@ func killOne(ctx context.Context, f *fault, u *unit) error {
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
 	}
-	f.show(u.role()+"s killed while working", 1)
+	f.show(u.role+"s killed while working", 1)
 	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
 }
 
 func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		units := of(f.sys)
-		f.on("all %ss", units[0].role())
-		if units[0].base == "" {
+		f.on("all %ss", units[0].role)
+		if units[0].role == "processor" {
 			defer f.away()()
 		}
 		for _, u := range units {
@@ -75,7 +75,7 @@ func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
 			}
 			errs = append(errs, u.Kill())
 		}
-		f.show(units[0].role()+"s killed while working", struck)
+		f.show(units[0].role+"s killed while working", struck)
 		errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
 		for _, u := range units {
 			errs = append(errs, u.restore(ctx))
@@ -100,8 +100,8 @@ func pauseOne(ctx context.Context, f *fault, u *unit) error {
 	if err := errors.Join(wait(ctx, d), u.Resume()); err != nil {
 		return err
 	}
-	if u.base != "" {
-		f.show("readers paused while working", 1)
+	if u.role != "processor" {
+		f.show(u.role+"s paused while working", 1)
 		return nil
 	}
 	if d > sessionTimeout && u.tells(ctx, size, fencedSoon, gaveUp, assigned) == nil {
@@ -113,7 +113,7 @@ func pauseOne(ctx context.Context, f *fault, u *unit) error {
 func stopOne(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Stop(); err != nil {
-		return fmt.Errorf("stopping a %s: %w", u.role(), err)
+		return fmt.Errorf("stopping a %s: %w", u.role, err)
 	}
 	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 }

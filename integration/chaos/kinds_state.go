@@ -77,7 +77,7 @@ func (u *unit) stateFiles(tables bool) (files []string) {
 // corruptState overwrites or truncates files of a processor that runs, or of a process that was shut down gracefully
 // (complete files).
 func corruptState(ctx context.Context, f *fault, u *unit) error {
-	running := u.base == "" && f.random.IntN(3) == 0
+	running := u.role == "processor" && f.random.IntN(3) == 0
 	if !running {
 		if err := u.Stop(); err != nil {
 			return missed("%v", err)
@@ -122,7 +122,7 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 			return missed("%v", err)
 		}
 	}
-	f.show(u.role()+"s that detected damaged state", 1)
+	f.show(u.role+"s that detected damaged state", 1)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -131,6 +132,10 @@ func (r *run) checkReaders(ctx context.Context, e *episode, a *asked) error {
 	}
 	e.said = map[string]int{}
 	watched := a.watched
+	for _, w := range watched {
+		w.Migrating = slices.ContainsFunc(slices.Concat(e.faults, e.missed),
+			func(f *fault) bool { return f.kind.name == "repartition" })
+	}
 	if e.torn != "" {
 		watched = nil
 	}

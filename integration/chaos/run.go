@@ -28,6 +28,7 @@ import (
 // Options configure a run.
 type Options struct {
 	Program          string
+	Previous         string          // another version, which rolling upgrades alternate with; may be empty
 	Faults           int             // how many must have struck before the run ends
 	For              time.Duration   // ends the run earlier, after the episode in which it elapses; 0: no limit
 	Enough           <-chan struct{} // ends the run after the current episode when it is closed; may be nil
@@ -241,9 +242,6 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	}
 	e.drained = time.Since(ended)
 	backwards, sightings := r.watch.end(e)
-	for i := range e.stalls {
-		e.stalls[i].Log = r.sys.logOf(e.stalls[i])
-	}
 	if left == "" {
 		if left, err = r.readersLeft(ctx, r.opts.DrainTimeout); err != nil {
 			return e, err
@@ -361,5 +359,5 @@ func (r *run) check(ctx context.Context, e *episode, sightings []sighting, asked
 		return fmt.Errorf("checking: %w", err)
 	}
 	e.events, e.diffs = result.Events, result.Differences
-	return r.checkReaders(ctx, e, asked)
+	return errors.Join(r.checkReaders(ctx, e, asked), r.checkFollowers(ctx, e))
 }

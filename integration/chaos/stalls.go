@@ -2,19 +2,16 @@ package chaos
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
 const (
 	// stallLimit is how long a partition may stand still beyond the time that a server which it needs is away.
-	stallLimit  = sessionTimeout + 2*time.Second
-	stallsKept  = 10
-	stallLogged = 6 // lines of a partition's log that are kept with its stall
+	stallLimit = sessionTimeout + 2*time.Second
+	stallsKept = 10
 )
 
 // Stall is a time without progress of a partition's counts in MySQL while events arrived.
@@ -26,8 +23,7 @@ type Stall struct {
 	// connections to them, its processor's disk, or all processors. Every partition needs all brokers: one leads its
 	// topics, others coordinate its group and its transactions.
 	AwaySeconds float64  `json:"away_seconds"`
-	Faults      []string `json:"faults"` // that were on
-	Log         []string `json:"log"`    // what processors said of the partition
+	Faults      []string `json:"faults"` // that were on, and when; the logs of processors have more (-keep)
 	Seed        uint64   `json:"seed"`
 }
 
@@ -36,10 +32,7 @@ func (s Stall) Beyond() time.Duration {
 	return time.Duration((s.Seconds - s.AwaySeconds) * float64(time.Second))
 }
 
-func (s Stall) String() string {
-	return fmt.Sprintf("partition %d from %s: %.1f s, %.1f s beyond what was away; %s", s.Partition,
-		s.Begin.UTC().Format(time.TimeOnly), s.Seconds, s.Beyond().Seconds(), strings.Join(s.Faults, ", "))
-}
+func (s Stall) end() time.Time { return s.Begin.Add(time.Duration(s.Seconds * float64(time.Second))) }
 
 // worst returns the longest stalls, leaving out what was away.
 func worst(stalls []Stall) []Stall {
@@ -78,7 +71,7 @@ func (t *timeline) start(what string, away bool) (over func()) {
 func (t *timeline) explain(s *Stall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	end := s.Begin.Add(time.Duration(s.Seconds * float64(time.Second)))
+	end := s.end()
 	until, away := s.Begin, time.Duration(0) // spans are in the order of their begin
 	for _, a := range t.spans {
 		if a.begin.After(end) || !a.end.IsZero() && a.end.Before(s.Begin) {
@@ -101,32 +94,4 @@ func (t *timeline) explain(s *Stall) {
 		}
 	}
 	s.AwaySeconds = away.Seconds()
-}
-
-// logOf returns the end of what processors said of a partition during a stall.
-func (s *system) logOf(stall Stall) (lines []string) {
-	end := stall.Begin.Add(time.Duration((stall.Seconds + 0.1) * float64(time.Second)))
-	for _, u := range slices.Concat(s.processors, s.guests) {
-		for line := range strings.Lines(u.logSince(0)) {
-			var said struct {
-				Time           time.Time
-				Msg, Topic     string
-				Partition      *int32
-				Error, Reason  string
-				Offset, Member any
-			}
-			if json.Unmarshal([]byte(line), &said) == nil && said.Partition != nil && *said.Partition == stall.Partition &&
-				said.Time.After(stall.Begin) && said.Time.Before(end) {
-				lines = append(lines, fmt.Sprintf("%+.1f s %v %s: %s %.200s", said.Time.Sub(stall.Begin).Seconds(), u,
-					said.Topic, said.Msg, said.Error+said.Reason))
-			}
-		}
-	}
-	slices.SortFunc(lines, func(a, b string) int { return cmp.Compare(secondsOf(a), secondsOf(b)) })
-	return lines[max(0, len(lines)-stallLogged):]
-}
-
-func secondsOf(line string) (seconds float64) {
-	_, _ = fmt.Sscanf(line, "%g", &seconds)
-	return seconds
 }

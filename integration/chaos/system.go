@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type system struct {
 	timeline           timeline
 	processors, guests []*unit
 	readers            []*unit
+	rankers, archives  []*unit
 	producer           *unit
 	http               string
 
@@ -81,7 +83,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range slices.Concat(s.processors, s.readers) { // otherwise the first faults would have no effect
+	for _, u := range slices.Concat(s.processors, s.readers, s.rankers, s.archives) { // otherwise the first faults would have no effect
 		if err := u.awaitWork(ctx, startTimeout); err != nil {
 			return nil, err
 		}
@@ -129,6 +131,20 @@ func (s *system) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
+	for name, role := range map[string]string{"ranker-0": "ranker", "ranker-1": "ranker", "archive": "archive"} {
+		u, err := s.newFollower(name, role)
+		if err == nil {
+			err = u.Start(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if role == "archive" {
+			s.archives = append(s.archives, u)
+		} else {
+			s.rankers = append(s.rankers, u)
+		}
+	}
 	var err error
 	if s.http, err = s.reserve(); err != nil {
 		return err
@@ -155,7 +171,7 @@ func (s *system) newProcessor(i int) (*unit, error) {
 			u.state = filepath.Join(u.disk.path(), "state")
 		}
 	}
-	return u, s.program(u, name, "processor", "--mysql-dsn", "root@tcp("+s.network.commits.Addr()+")/"+databaseName,
+	return u, s.program(u, name, "processor", "--mysql-dsn", s.dsn(), "--set", "processor.standby=true",
 		"--set", "processor.state_dir="+u.state,
 		"--set", "processor.session_timeout="+sessionTimeout.String(),
 		"--set", "processor.transaction_timeout="+transactionTimeout.String(),
@@ -166,20 +182,25 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")
 }
 
+// dsn is the database behind the proxies.
+func (s *system) dsn() string { return "root@tcp(" + s.network.commits.Addr() + ")/" + databaseName }
+
 func (s *system) program(u *unit, name string, args ...string) error {
 	admin, err := s.reserve()
 	if err != nil {
 		return err
 	}
-	u.admin = admin
+	u.admin, u.role = admin, args[0]
 	dir := filepath.Join(s.opts.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
 	args = append(args, "--brokers", strings.Join(s.network.brokerList(), ","), "--set", "admin.addr="+admin,
 		"--set", "kafka.dial_timeout=2s", "--set", "kafka.request_timeout=15s")
-	u.Server = stack.NewProgram(stack.ProgramOptions{Name: name, Path: s.opts.Program, Args: args, Dir: dir,
-		Log: s.log})
+	o := stack.ProgramOptions{Name: name, Path: s.opts.Program, Args: args, Dir: dir, Log: s.log}
+	u.Server = stack.NewProgram(o)
+	o.Path = cmp.Or(s.opts.Previous, o.Path)
+	u.other = stack.NewProgram(o)
 	s.atEnd(func() error {
 		if u.Running() {
 			return u.Kill()
@@ -199,7 +220,9 @@ func (s *system) reserve() (string, error) {
 }
 
 // ours are the processes that only faults end; guests are not among them.
-func (s *system) ours() []*unit { return slices.Concat(s.processors, s.readers, []*unit{s.producer}) }
+func (s *system) ours() []*unit {
+	return slices.Concat(s.processors, s.readers, s.rankers, s.archives, []*unit{s.producer})
+}
 
 func (s *system) lookAfter(ctx context.Context) {
 	for wait(ctx, 250*time.Millisecond) == nil {

@@ -18,10 +18,12 @@ import (
 // work. A process that ends while the lock is free has exited by itself.
 type unit struct {
 	*stack.Server
-	admin string // host:port of its admin server
-	base  string // of a reader, http://host:port; "" for others
-	state string // the directory of a processor's or reader's local state
-	disk  *disk  // for the state; nil for guests, and if this machine cannot create one
+	other *stack.Server // of the other version, for an upgrade
+	role  string        // what it is: processor, reader, …
+	admin string        // host:port of its admin server
+	base  string        // of a reader, http://host:port; "" for others
+	state string        // the directory of a processor's or reader's local state
+	disk  *disk         // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
 	exits atomic.Int64 // exits without a fault
 	begin atomic.Int64 // where the current process's log begins
@@ -56,37 +58,32 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 const assigned = `"event":"partitions_assigned","group":"latest-like-action"`
 
 func (u *unit) atWork(ctx context.Context) bool {
-	if u.base == "" {
+	if u.role == "processor" {
 		return strings.Contains(u.logSince(u.begin.Load()), assigned)
 	}
-	return u.ready(ctx)
+	status, _ := u.get(ctx, "/readyz")
+	return status == http.StatusOK
 }
 
 func (u *unit) awaitWork(ctx context.Context, within time.Duration) error {
 	return waitUntil(ctx, within, u.String()+" to work", func() bool { return u.atWork(ctx) })
 }
 
-// role is what the process is, for the report.
-func (u *unit) role() string {
-	if u.base == "" {
-		return "processor"
-	}
-	return "reader"
-}
-
-func (u *unit) ready(ctx context.Context) bool {
+// get asks the admin server; the status is 0 without an answer.
+func (u *unit) get(ctx context.Context, path string) (status int, text string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+path, nil)
 	if err != nil {
-		return false
+		return 0, ""
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false
+		return 0, ""
 	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
 }
 
 func (u *unit) logSize() int64 {

@@ -23,8 +23,7 @@ func readSnapshot(ctx context.Context, dbs []*sql.DB) (*snapshot, error) {
 	return s, nil
 }
 
-// inSnapshot calls read with a connection whose queries see the database as of one moment.
-func inSnapshot(ctx context.Context, db *sql.DB, read func(*sql.Conn) error) error {
+func (s *snapshot) read(ctx context.Context, db *sql.DB) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("reading MySQL: %w", err)
@@ -36,66 +35,6 @@ func inSnapshot(ctx context.Context, db *sql.DB, read func(*sql.Conn) error) err
 			return fmt.Errorf("reading MySQL: %s: %w", statement, err)
 		}
 	}
-	if err := read(conn); err != nil {
-		return err
-	}
-	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-		return fmt.Errorf("reading MySQL: %w", err)
-	}
-	return nil
-}
-
-func eachPost(ctx context.Context, conn *sql.Conn, add func(post uint64, c Count)) error {
-	return each(ctx, conn, "SELECT post_id, count, dislike_count FROM like_count", func(rows *sql.Rows) error {
-		var post uint64
-		var c Count
-		err := rows.Scan(&post, &c.Likes, &c.Dislikes)
-		add(post, c)
-		return err
-	})
-}
-
-// Seen is what MySQL has of a partition: its position, and the sums of its rows of like_count and like_hourly.
-type Seen struct {
-	Position
-	Posts, Hours Count
-}
-
-// Look returns what MySQL has of each partition, as of one moment. owner returns the partition of a post.
-func Look(ctx context.Context, db *sql.DB, owner func(post uint64) int32) (map[int32]Seen, error) {
-	seen := map[int32]Seen{}
-	add := func(p int32, posts, hours Count) {
-		s := seen[p]
-		s.Posts, s.Hours = s.Posts.plus(posts), s.Hours.plus(hours)
-		seen[p] = s
-	}
-	return seen, inSnapshot(ctx, db, func(conn *sql.Conn) error {
-		positions, err := Positions(ctx, conn)
-		if err != nil {
-			return err
-		}
-		for p, at := range positions {
-			seen[p] = Seen{Position: at}
-		}
-		if err := eachPost(ctx, conn, func(post uint64, c Count) { add(owner(post), c, Count{}) }); err != nil {
-			return err
-		}
-		return each(ctx, conn, "SELECT partition_id, SUM(likes), SUM(dislikes) FROM like_hourly GROUP BY partition_id",
-			func(rows *sql.Rows) error {
-				var p int32
-				var c Count
-				err := rows.Scan(&p, &c.Likes, &c.Dislikes)
-				add(p, Count{}, c)
-				return err
-			})
-	})
-}
-
-func (s *snapshot) read(ctx context.Context, db *sql.DB) error {
-	return inSnapshot(ctx, db, func(conn *sql.Conn) error { return s.readAll(ctx, conn) })
-}
-
-func (s *snapshot) readAll(ctx context.Context, conn *sql.Conn) error {
 	positions, err := Positions(ctx, conn)
 	if err != nil {
 		return err
@@ -106,10 +45,17 @@ func (s *snapshot) readAll(ctx context.Context, conn *sql.Conn) error {
 		}
 		s.positions[p] = at
 	}
-	if err := eachPost(ctx, conn, func(post uint64, c Count) { Add(s.posts, post, c) }); err != nil {
+	err = each(ctx, conn, "SELECT post_id, count, dislike_count FROM like_count", func(rows *sql.Rows) error {
+		var post uint64
+		var c Count
+		err := rows.Scan(&post, &c.Likes, &c.Dislikes)
+		Add(s.posts, post, c)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	return each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes "+
+	err = each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes "+
 		"FROM like_hourly", func(rows *sql.Rows) error {
 		var h Hour
 		var c Count
@@ -117,6 +63,13 @@ func (s *snapshot) readAll(ctx context.Context, conn *sql.Conn) error {
 		Add(s.hours, h, c)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
+		return fmt.Errorf("reading MySQL: %w", err)
+	}
+	return nil
 }
 
 type queryer interface {
@@ -134,6 +87,42 @@ func Positions(ctx context.Context, db queryer) (map[int32]Position, error) {
 		return err
 	})
 	return positions, err
+}
+
+// Seen is what MySQL has of a partition: its position, and the sums of its rows of like_count and like_hourly.
+type Seen struct {
+	Position
+	Posts, Hours Count
+}
+
+// Look returns what MySQL has of each partition, as of one moment: a statement reads one snapshot. owner returns the
+// partition of a post.
+func Look(ctx context.Context, db queryer, owner func(post uint64) int32) (map[int32]Seen, error) {
+	seen := map[int32]Seen{}
+	const query = "SELECT 'at', partition_id, next_offset, next_seq FROM applied_offset UNION ALL " +
+		"SELECT 'post', post_id, count, dislike_count FROM like_count UNION ALL " +
+		"SELECT 'hours', partition_id, SUM(likes), SUM(dislikes) FROM like_hourly GROUP BY partition_id"
+	return seen, each(ctx, db, query, func(rows *sql.Rows) error {
+		var what string
+		var id uint64
+		var a, b int64
+		err := rows.Scan(&what, &id, &a, &b)
+		p := int32(id)
+		if what == "post" {
+			p = owner(id)
+		}
+		s := seen[p]
+		switch what {
+		case "at":
+			s.Position = Position{a, uint64(b)}
+		case "post":
+			s.Posts = s.Posts.plus(Count{a, b})
+		case "hours":
+			s.Hours = Count{a, b}
+		}
+		seen[p] = s
+		return err
+	})
 }
 
 func each(ctx context.Context, db queryer, query string, row func(*sql.Rows) error) error {

@@ -113,6 +113,9 @@ type Result struct {
 	Differences Differences
 }
 
+// Deltas returns what the deltas of like-updates add up to, up to the last check, and their number.
+func (o *Oracle) Deltas() (map[Cell]Count, int64) { return o.out.cells, o.out.deltas }
+
 // Check reads what is new in the topics, up to MySQL's position, and compares. Nothing may be in flight: everything in
 // the log is folded and applied (Left returns ""), and nobody writes.
 func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Result, error) {

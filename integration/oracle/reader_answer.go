@@ -17,6 +17,7 @@ type answer struct {
 	reaction *reaction
 	page     *page
 	broken   string // why no log can give this answer
+	several  string // the same, unless the partition layout changes
 
 	listing  *listing // list that the page belongs to
 	streamed bool     // it came from a stream
@@ -92,8 +93,8 @@ func (f *Fold) expected() map[uint64]*expected {
 
 func (a *answer) wrong(want *expected) string {
 	switch {
-	case a.broken != "":
-		return a.broken
+	case a.broken != "", a.several != "":
+		return a.broken + a.several
 	case a.counts != nil && *a.counts != want.counts:
 		return fmt.Sprintf("want %+v, have %+v", want.counts, *a.counts)
 	case a.reaction != nil:

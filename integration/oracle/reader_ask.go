@@ -201,8 +201,10 @@ func locate(answers []*answer, list []position, partitions int32) error {
 		}
 		named[partition] = true
 	}
-	if len(named) != len(asOf) {
-		return fmt.Errorf("as_of has partitions without any of the posts: %v", list)
+	for _, a := range answers {
+		if len(named) != len(asOf) {
+			a.several = fmt.Sprintf("as_of has partitions without any of the posts: %v", list)
+		}
 	}
 	return nil
 }

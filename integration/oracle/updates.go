@@ -22,29 +22,30 @@ type published struct {
 	next  map[int32]int64 // offsets
 	parts map[int32]*publishedPart
 	cells map[Cell]Count
+	// deltas is the number of deltas that add up to cells.
+	deltas int64
 	// posts are the counts in each post's last update, per partition.
 	posts map[share]Count
-	// due are the sums that MySQL must have by like-updates, by their position in likes: the fold must have them there.
-	due map[int32][]dueSum
+	// due is what MySQL was seen to have at the end of a transaction, in order of the source offset.
+	due map[int32][]due
 }
 
-type dueSum struct {
+type due struct {
 	source int64
-	sum    Count
+	seen   Seen
 }
 
 type publishedPart struct {
 	seq    uint64 // of the next record
 	source int64  // next offset of likes, by the records read
 	whole  bool   // the last record read ends a transaction
-	sum    Count  // of all deltas
 	// seen is what MySQL was seen to have, in order of positions, to be compared with the log.
 	seen []Seen
 }
 
 func newPublished() *published {
 	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{},
-		posts: map[share]Count{}, due: map[int32][]dueSum{}}
+		posts: map[share]Count{}, due: map[int32][]due{}}
 }
 
 func (u *published) part(p int32) *publishedPart {
@@ -84,7 +85,7 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 	for _, delta := range m.Deltas {
 		Add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
 		after = after.plus(Count{delta.Likes, delta.Dislikes})
-		part.sum = part.sum.plus(Count{delta.Likes, delta.Dislikes})
+		u.deltas++
 	}
 	if counts := (Count{m.LikeCount, m.DislikeCount}); counts != after {
 		d.Add("I3", "like-updates/%d offset %d has the counts %v, but %v result from its deltas", rec.Partition,
@@ -97,28 +98,22 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 func (u *published) reach(partition int32, offset int64, d *Differences) {
 	part := u.part(partition)
 	for ; len(part.seen) > 0 && part.seen[0].Offset <= offset; part.seen = part.seen[1:] {
-		seen := part.seen[0]
-		part.hold(partition, seen.Position, d)
-		if seen.Posts != part.sum || seen.Hours != part.sum {
-			d.Add("I9", "at %v of like-updates/%d, like_count was seen to sum up to %v and like_hourly to %v, not to %v",
-				seen.Position, partition, seen.Posts, seen.Hours, part.sum)
-		}
-		if part.whole { // otherwise likes is folded further than MySQL is
-			u.due[partition] = append(u.due[partition], dueSum{part.source, part.sum})
+		part.hold(partition, part.seen[0].Position, d)
+		if part.whole { // otherwise the fold of no part of likes is the same
+			u.due[partition] = append(u.due[partition], due{part.source, part.seen[0]})
 		}
 	}
 }
 
-// folded compares the fold of a partition of likes up to source with what like-updates has there.
+// folded compares what MySQL was seen to have with the sum of the fold of a partition of likes up to source.
 func (u *published) folded(partition int32, source int64, sum Count, d *Differences) {
-	due := u.due[partition]
-	for ; len(due) > 0 && due[0].source <= source; due = due[1:] {
-		if due[0].sum != sum {
-			d.Add("I9", "MySQL was seen to have %v of likes/%d up to offset %d, of which the fold is %v", due[0].sum,
-				partition, due[0].source, sum)
+	for len(u.due[partition]) > 0 && u.due[partition][0].source <= source {
+		seen := u.due[partition][0].seen
+		if u.due[partition] = u.due[partition][1:]; seen.Posts != sum || seen.Hours != sum {
+			d.Add("I9", "at %v of like-updates/%d, like_count was seen to sum up to %v, like_hourly to %v, the fold to %v",
+				seen.Position, partition, seen.Posts, seen.Hours, sum)
 		}
 	}
-	u.due[partition] = due
 }
 
 // hold compares a position that MySQL was seen at with the log: the first record at or after it must have its seq.
