@@ -122,12 +122,15 @@ streams: ## run the tests of the Kafka Streams peer (Java)
 
 # SEED is the seed of the first schedule. SEED=n REPLAY=1 runs only that one and prints each step; SCRIPT=file replays a
 # script to which a failing schedule was reduced.
+# With RECORD=file, it continues after the schedules that the file has of the same build and seed.
 SCHEDULES ?= 100000
 SEED ?= 1
+# What the reports of several runs of chaos and simulation must have in common to add up. Reports are in docs.
+BUILD = $(shell git rev-parse --short=10 HEAD)$(shell git diff --quiet HEAD -- . ':!docs' || date +-modified-%s)
 simulate: ## run SCHEDULES of the real workers on models of Kafka and MySQL: crashes, zombies, lost commits …
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \
 	"$$dir/simulation" -test.v -test.timeout 0 $(if $(SCRIPT),-test.run '^TestScripts$$' -script $(abspath $(SCRIPT)),\
-	-test.run '^TestSchedules$$' -schedules $(SCHEDULES) -seed $(SEED) -tally $(if $(REPLAY),-replay))
+	-test.run '^TestSchedules$$' -schedules $(SCHEDULES) -seed $(SEED) -build "$(BUILD)" -record "$(abspath $(RECORD))" -tally $(if $(REPLAY),-replay))
 
 mutants: ## remove each clause of the rules, one at a time: does a test fail?
 	$(GO) run ./integration/cmd/mutants
@@ -149,7 +152,7 @@ SEED ?= 1
 # More options: make chaos FAULTS=1000 CHAOS='-for 1h' (go run ./integration/cmd/chaos -help)
 CHAOS ?=
 chaos: deps ## inject FAULTS faults into real servers and compare all counts after every few; report in docs/reliability.*
-	$(GO) run ./integration/cmd/chaos -faults $(FAULTS) -seed $(SEED) -report docs/reliability.json -table docs/reliability.md $(CHAOS)
+	$(GO) run ./integration/cmd/chaos -faults $(FAULTS) -seed $(SEED) -build "$(BUILD)" -report docs/reliability.json -table docs/reliability.md $(CHAOS)
 
 facts: ## check the long-term behavior of a real broker: half an hour
 	KUDOS_TEST_TIER=nightly $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestADayOfTenMillionUpdates'

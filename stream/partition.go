@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -97,6 +98,7 @@ type Partition struct {
 	// workedIn is the generation in which it last processed records or tried to open. A fenced partition is not opened
 	// again in it.
 	workedIn int32
+	unknown  bool      // the last attempt to open ended with UNKNOWN_MEMBER_ID, for the first time
 	first    sync.Once // closes opened after the first Open, successful or not
 	// unanswered is when the log's end could not be read; only the watchdog uses it.
 	unanswered time.Time
@@ -149,6 +151,10 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	case state == StateFenced && generation == p.workedIn:
 		if time.Now().Before(p.retryAt) {
 			return false
+		}
+		if p.unknown {
+			p.open(ctx)
+			return true
 		}
 		p.retryAt = time.Now().Add(p.rejoinAfter())
 		p.loop.rejoin()
@@ -221,7 +227,7 @@ func (p *Partition) open(ctx context.Context) {
 		p.fail(err)
 		return
 	}
-	p.lastDone = time.Now()
+	p.lastDone, p.unknown = time.Now(), false
 	p.mu.Lock()
 	if p.mu.state == StateParked {
 		p.mu.lastFailure = p.mu.failure
@@ -312,6 +318,10 @@ func (p *Partition) fail(err error) {
 		// No warning: in a rebalance, the new owner cuts off what is in flight. rejoin warns if there was none.
 		p.log.Info("gave up the partition: waiting for a new assignment", "event", "partition_fenced", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
+		// Nothing was initialized, and a coordinator that lost its role while it was unavailable says so, too: ask again.
+		if p.unknown = !p.unknown && errors.Is(err, kerr.UnknownMemberID); p.unknown {
+			p.retryAt = time.Now().Add(p.opts.SessionTimeout / 3)
+		}
 		p.setState(StateFenced, Failure{Reason: err.Error()})
 		return
 	}

@@ -58,50 +58,50 @@ func (f *fault) between(low, high time.Duration) time.Duration {
 func (f *fault) on(format string, args ...any) {
 	f.victim = fmt.Sprintf(format, args...)
 	f.over() // of a fault that strikes again
-	f.over = f.sys.timeline.start(f.kind.name, false)
+	f.over = f.sys.strikes.begin(f.kind.name, 0)
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
 }
 
 // away says that a server which every partition needs is away, until back is called.
-func (f *fault) away() (back func()) { return f.sys.timeline.start(f.kind.name, true) }
+func (f *fault) away() (back func()) { return f.sys.strikes.begin(f.kind.name, 1) }
 
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
 var allKinds = []*kind{
-	{"processor-kill", laneProcessors, onProcessor(killOne), "SIGKILL of a processor", nil},
-	{"processor-kill-all", laneProcessors, killAll(processorsOf), "SIGKILL of all processors at once", nil},
-	{"processor-pause", laneProcessors, onProcessor(pauseOne),
+	{"processor-kill", laneProcessors, onOne("processor", killOne), "SIGKILL of a processor", nil},
+	{"processor-kill-all", laneProcessors, killAll("processor"), "SIGKILL of all processors at once", nil},
+	{"processor-pause", laneProcessors, onOne("processor", pauseOne),
 		"SIGSTOP of a processor, within and beyond its session timeout", nil},
-	{"processor-stop", laneProcessors, onProcessor(stopOne), "SIGTERM of a working processor", nil},
-	{"processor-zombie", laneProcessors, onProcessor(zombie),
+	{"processor-stop", laneProcessors, onOne("processor", stopOne), "SIGTERM of a working processor", nil},
+	{"processor-zombie", laneProcessors, onOne("processor", zombie),
 		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
 	{"processor-upgrade", laneProcessors, upgrade, "all processors replaced, one after the other", nil},
-	{"standby-takeover", laneProcessors, onProcessor(killFollowed),
+	{"standby-takeover", laneProcessors, onOne("processor", killFollowed),
 		"SIGKILL of a processor whose partitions have standby replicas", nil},
 	{"repartition", laneLoad, repartition, "`kudos topics repartition` while events and other faults arrive", nil},
-	{"state-disk-full", laneProcessors, onProcessor(fillDisk),
+	{"state-disk-full", laneProcessors, onOne("processor", fillDisk),
 		"no space left for the local state while stores are closed and opened", hasDisks},
-	{"state-corrupted", laneProcessors, onProcessor(corruptState),
+	{"state-corrupted", laneProcessors, onOne("processor", corruptState),
 		"local state overwritten or truncated, of a stopped or running processor", nil},
-	{"state-deleted", laneProcessors, onProcessor(deleteState),
+	{"state-deleted", laneProcessors, onOne("processor", deleteState),
 		"some or all local state deleted, of a dead or running processor", nil},
-	{"reader-kill", laneReaders, onReader(killOne), "SIGKILL of a reader", nil},
-	{"reader-kill-all", laneReaders, killAll(readersOf), "SIGKILL of all readers at once", nil},
-	{"reader-pause", laneReaders, onReader(pauseOne),
+	{"reader-kill", laneReaders, onOne("reader", killOne), "SIGKILL of a reader", nil},
+	{"reader-kill-all", laneReaders, killAll("reader"), "SIGKILL of all readers at once", nil},
+	{"reader-pause", laneReaders, onOne("reader", pauseOne),
 		"SIGSTOP of a reader, within and beyond its session timeout", nil},
-	{"reader-stop", laneReaders, onReader(stopOne), "SIGTERM of a reader", nil},
-	{"reader-disk-lost", laneReaders, onReader(loseDisk), "all local state of a reader deleted while it is down", nil},
-	{"reader-state-corrupted", laneReaders, onReader(corruptState),
+	{"reader-stop", laneReaders, onOne("reader", stopOne), "SIGTERM of a reader", nil},
+	{"reader-disk-lost", laneReaders, onOne("reader", loseDisk), "all local state of a reader deleted while it is down", nil},
+	{"reader-state-corrupted", laneReaders, onOne("reader", corruptState),
 		"local state of a reader overwritten or truncated while it is down", nil},
-	{"reader-state-deleted", laneReaders, onReader(deleteSome),
+	{"reader-state-deleted", laneReaders, onOne("reader", deleteSome),
 		"some local state of a reader deleted while it is down", nil},
-	{"ranker-kill", laneFollowers, onOne(rankersOf, killOne), "SIGKILL of a ranker", nil},
-	{"ranker-pause", laneFollowers, onOne(rankersOf, pauseOne),
+	{"ranker-kill", laneFollowers, onOne("ranker", killOne), "SIGKILL of a ranker", nil},
+	{"ranker-pause", laneFollowers, onOne("ranker", pauseOne),
 		"SIGSTOP of a ranker, within and beyond its session timeout", nil},
-	{"ranker-disk-lost", laneFollowers, onOne(rankersOf, loseDisk),
+	{"ranker-disk-lost", laneFollowers, onOne("ranker", loseDisk),
 		"all local state of a ranker deleted while it is down", nil},
-	{"archive-kill", laneFollowers, onOne(archivesOf, killOne), "SIGKILL of the archive", nil},
+	{"archive-kill", laneFollowers, onOne("archive", killOne), "SIGKILL of the archive", nil},
 	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
 
 	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),

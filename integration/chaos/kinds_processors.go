@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,24 +17,10 @@ import (
 // atWorkTimeout bounds the wait for a started process's partitions: without any, a fault would hardly affect it.
 const atWorkTimeout = 25 * time.Second
 
-func processorsOf(s *system) []*unit { return s.processors }
-
-func readersOf(s *system) []*unit { return s.readers }
-
-func onProcessor(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
-	return onOne(processorsOf, strike)
-}
-
-func onReader(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
-	return onOne(readersOf, strike)
-}
-
 // onOne strikes a process that has partitions, and locks out other faults meanwhile.
-func onOne(
-	of func(*system) []*unit, strike func(context.Context, *fault, *unit) error,
-) func(context.Context, *fault) error {
+func onOne(role string, strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
-		units := of(f.sys)
+		units := f.sys.of(role)
 		u := units[f.random.IntN(len(units))]
 		u.held.Lock()
 		defer u.held.Unlock()
@@ -53,11 +40,11 @@ func killOne(ctx context.Context, f *fault, u *unit) error {
 	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
 }
 
-func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
+func killAll(role string) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
-		units := of(f.sys)
-		f.on("all %ss", units[0].role)
-		if units[0].role == "processor" {
+		units := f.sys.of(role)
+		f.on("all %ss", role)
+		if role == "processor" {
 			defer f.away()()
 		}
 		for _, u := range units {
@@ -75,7 +62,7 @@ func killAll(of func(*system) []*unit) func(context.Context, *fault) error {
 			}
 			errs = append(errs, u.Kill())
 		}
-		f.show(units[0].role+"s killed while working", struck)
+		f.show(role+"s killed while working", struck)
 		errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
 		for _, u := range units {
 			errs = append(errs, u.restore(ctx))
@@ -274,4 +261,54 @@ func (s *system) open(ctx context.Context) (map[string]int64, error) {
 		}
 	})
 	return since, nil
+}
+
+// upgrade replaces all processors, one after the other, by the other version if there is one.
+func upgrade(ctx context.Context, f *fault) (err error) {
+	f.on("all processors, one after the other")
+	for _, u := range f.sys.processors {
+		u.held.Lock()
+		if e := u.Stop(); e != nil {
+			err = missed("%v", e)
+		}
+		u.Server, u.other = u.other, u.Server
+		err = errors.Join(err, u.Start(ctx), u.awaitWork(ctx, strikeTimeout))
+		u.held.Unlock()
+		f.show("processors replaced in rolling upgrades", 1)
+	}
+	return err
+}
+
+var following = regexp.MustCompile(`(?m)^kudos_standby_copies\{.*state="following".* [1-9]`)
+
+// killFollowed kills a processor while the others have replicas of its partitions.
+func killFollowed(ctx context.Context, f *fault, u *unit) error {
+	for _, other := range f.sys.processors {
+		if _, metrics := other.get(ctx, "/metrics"); other != u && !following.MatchString(metrics) {
+			return missed("%v follows no partition", other)
+		}
+	}
+	f.show("processors killed while the others had standby replicas", 1)
+	return killOne(ctx, f, u)
+}
+
+// repartition changes the user buckets of posts without reactions: all partitions stop for a new layout and resume, but
+// nothing moves, so that the oracle need not know when. It is run again until it succeeds.
+func repartition(ctx context.Context, f *fault) error {
+	buckets := fmt.Sprintf("%d:%d", neverLiked+1+f.random.Uint64N(1000), 2+f.random.IntN(15))
+	f.on("user buckets %s", buckets)
+	defer f.away()() // counting pauses meanwhile
+	for {
+		err := f.sys.kudos(ctx, "topics", "repartition", "--yes", "--set", "topics.replication_factor=3",
+			"--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions), "--set", "topics.user_buckets="+buckets,
+			"--brokers", strings.Join(f.sys.network.brokerList(), ","), "--mysql-dsn", f.sys.dsn())
+		f.show("runs of kudos topics repartition, with failed ones", 1)
+		if err == nil {
+			f.show("changes of the partition layout", 1)
+			return nil
+		}
+		if e := wait(ctx, time.Second); e != nil {
+			return fmt.Errorf("%w: %w", e, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -9,7 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
+
+	"kudos/archive"
 	"kudos/integration/oracle"
+	"kudos/integration/rankings"
+	"kudos/schema"
 )
 
 const (
@@ -17,7 +23,14 @@ const (
 	replicas   = 2
 	askEvery   = 50 * time.Millisecond // between rounds of questions to each reader
 	neverLiked = 1 << 40
+
+	followWithin = 90 * time.Second // bounds the wait for rankings and archive at rest
+	rotate       = 5 * time.Second  // how long the archive keeps a file open, and the ranker changes to itself
+	rankedEvery  = 8                // rankings are checked in so many first episodes, then in one of so many
 )
+
+var rankingConfig = rankings.Config{Windows: []time.Duration{10 * time.Minute}, Lateness: 2 * time.Minute,
+	Score: "count", TopN: 20, MinLikes: 1}
 
 // askedPosts are popular and unpopular ones, in several partitions.
 var askedPosts = []uint64{1, 2, 3, 5, 8, 34, 144, neverLiked}
@@ -165,4 +178,88 @@ func (e *episode) hear(result *oracle.ReaderResult, when string) {
 	for kind, n := range result.Kinds {
 		e.said[fmt.Sprintf("reader answers compared %s: %s", when, kind)] += n
 	}
+}
+
+// newFollower returns an archive, or a ranker, whose windows follow the events and not the clock.
+func (s *system) newFollower(name string) (*unit, error) {
+	u := &unit{state: filepath.Join(s.opts.Dir, name, "state")}
+	role, _, _ := strings.Cut(name, "-")
+	args := []string{role, "--set", role + ".park_interval=1s"}
+	if role == "archive" {
+		args = append(args, "--set", "archive.dir="+u.state, "--set", "archive.rotate_interval="+rotate.String())
+	} else {
+		args = append(args, "--mysql-dsn", s.dsn(), "--set", "ranker.state_dir="+u.state,
+			"--set", "ranker.windows=10m", "--set", "ranker.emit_interval="+rotate.String(),
+			"--set", fmt.Sprintf("ranker.top_n=%d", rankingConfig.TopN), "--set", "ranker.idle_after=24h",
+			"--set", "ranker.session_timeout="+sessionTimeout.String(), "--set", "ranker.cache_bytes=33554432",
+			"--set", "ranker.transaction_timeout="+transactionTimeout.String())
+	}
+	return u, s.program(u, name, args...)
+}
+
+// checkFollowers waits until rankings and archive reflect the whole log, and compares.
+func (r *run) checkFollowers(ctx context.Context, e *episode) (err error) {
+	for _, check := range []func(context.Context, *episode) (oracle.Differences, error){r.checkArchive, r.checkRankings} {
+		var d oracle.Differences
+		_ = waitUntil(ctx, followWithin, "", func() bool { // what it waits for is in d
+			d, err = check(ctx, e)
+			return err != nil || d.Total == 0 || wait(ctx, time.Second) != nil
+		})
+		e.diffs.Total += d.Total
+		if e.diffs.Details = append(e.diffs.Details, d.Details...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) checkRankings(ctx context.Context, e *episode) (d oracle.Differences, _ error) {
+	if e.number > rankedEvery && e.number%rankedEvery > 0 {
+		return d, nil
+	}
+	log, err := rankings.Read(ctx, r.sys.kafka.Brokers())
+	if err != nil {
+		return d, err
+	}
+	result, err := rankings.Check(log, rankingConfig, &rankings.End{Idle: schema.NoMinute})
+	if err != nil {
+		return d, err
+	}
+	e.said["rankings compared (all in the topic, at each check)"] = result.Rankings
+	return result.Differences, nil
+}
+
+// checkArchive compares the archive with like-updates: the number of rows and their sums. Each row of a partition must
+// come after the one before it, so none is there twice.
+func (r *run) checkArchive(_ context.Context, e *episode) (d oracle.Differences, _ error) {
+	files, err := filepath.Glob(filepath.Join(r.sys.of("archive")[0].state, "hour=*", "*.parquet"))
+	if err != nil {
+		return d, err
+	}
+	// Their names are the partition and the offsets.
+	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
+	last, sums, n := map[int32]archive.Row{}, map[oracle.Cell]oracle.Count{}, int64(0)
+	for _, file := range files {
+		rows, err := parquet.ReadFile[archive.Row](file)
+		if err != nil {
+			return d, fmt.Errorf("reading the archive: %s: %w", file, err)
+		}
+		for _, row := range rows {
+			before, found := last[row.Partition]
+			if found && cmp.Or(cmp.Compare(row.Seq, before.Seq), cmp.Compare(row.Index, before.Index)) <= 0 {
+				d.Add("archive", "%s has %+v after %+v", file, row, before)
+			}
+			last[row.Partition] = row
+			oracle.Add(sums, oracle.Cell{Post: row.PostID, Region: row.Region, Minute: row.Minute.Unix() / 60},
+				oracle.Count{Likes: row.Likes, Dislikes: row.Dislikes})
+		}
+		n += int64(len(rows))
+	}
+	want, deltas := r.oracle.Deltas()
+	if n != deltas {
+		d.Add("archive", "the archive has %d rows, like-updates has %d deltas", n, deltas)
+	}
+	oracle.Compare(&d, "archive", "sums of the archive", want, sums)
+	e.said["rows of the archive compared (all, at each check)"] = int(n)
+	return d, nil
 }

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// Report is the result of a run.
+// Report is the result of a run, and of earlier ones of the same build.
 type Report struct {
-	Seed     uint64 `json:"seed"`
-	Faults   int    `json:"faults"`
-	Episodes int    `json:"episodes"`
+	Build    string   `json:"build"`
+	Seeds    []uint64 `json:"seeds"` // one per run
+	Faults   int      `json:"faults"`
+	Episodes int      `json:"episodes"`
 	// Events are the records of likes that were folded and compared. Acknowledged are those that Kafka acknowledged to
 	// the writers; Unanswered are the writes that got no response or an error.
 	Events       int64    `json:"events"`
@@ -41,6 +42,8 @@ type Report struct {
 	Processors int   `json:"processors"`
 	Readers    int   `json:"readers"`
 	Partitions int32 `json:"partitions"`
+
+	before *Report // of the earlier runs
 }
 
 // KindReport is the report of one kind of fault.
@@ -54,17 +57,27 @@ type KindReport struct {
 }
 
 func newReport(o Options, chosen []*kind) *Report {
-	r := &Report{Seed: o.Seed, Evidence: map[string]int64{}, Brokers: 3, Processors: o.Processors,
-		Readers: readers, Partitions: o.Partitions}
+	r := &Report{Build: o.Build, Evidence: map[string]int64{}, before: &Report{}}
+	if o.Earlier != nil && o.Build != "" && o.Earlier.Build == o.Build {
+		before := *o.Earlier
+		*r, r.before = before, &before
+	}
+	r.Seeds = append(r.Seeds, o.Seed)
+	r.Brokers, r.Processors, r.Readers, r.Partitions = 3, o.Processors, readers, o.Partitions
 	for _, k := range chosen {
-		r.Kinds = append(r.Kinds, KindReport{Name: k.name, What: k.what})
+		if !slices.ContainsFunc(r.Kinds, func(have KindReport) bool { return have.Name == k.name }) {
+			r.Kinds = append(r.Kinds, KindReport{Name: k.name, What: k.what})
+		}
 	}
 	return r
 }
 
+// faults is the number of faults of this run alone.
+func (r *Report) faults() int { return r.Faults - r.before.Faults }
+
 func (r *Report) add(e *episode) {
 	r.Episodes++
-	r.Events = max(r.Events, e.events)
+	r.Events = max(r.Events, r.before.Events+e.events)
 	r.Differences += e.diffs.Total
 	r.Details = append(r.Details, e.diffs.Details...)
 	r.LongestStallSeconds = max(r.LongestStallSeconds, e.stall)
@@ -93,11 +106,11 @@ func (r *Report) add(e *episode) {
 }
 
 func (r *Report) finish(run *run) {
-	r.Unanswered = run.load.failed.Load()
-	r.Acknowledged = run.acked
-	r.Seconds = time.Since(run.begin).Seconds()
-	r.UnexpectedExits = run.sys.exits()
-	r.Evidence["partition positions rewound by a MySQL failover"] = run.watch.regressed.Load()
+	r.Unanswered = r.before.Unanswered + run.load.failed.Load()
+	r.Acknowledged = r.before.Acknowledged + run.acked
+	r.Seconds = r.before.Seconds + time.Since(run.begin).Seconds()
+	r.UnexpectedExits = r.before.UnexpectedExits + run.sys.exits()
+	r.Evidence["partition positions rewound by a MySQL failover"] += run.watch.regressed.Swap(0)
 }
 
 func (r *Report) kind(f *fault) *KindReport {
@@ -117,7 +130,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, k := range r.Kinds {
 		fmt.Fprintf(&b, "| %s | %s | %d | %.1f s |\n", k.Name, k.What, k.Faults, k.LongestStallSeconds)
 	}
-	fmt.Fprintf(&b, "| **all** | %d episodes, %.0f minutes | **%d** | **%.1f s** |\n\n", r.Episodes, r.Seconds/60,
+	fmt.Fprintf(&b, "| **all** | build %s, seeds %v: %d episodes, %.0f minutes | **%d** | **%.1f s** |\n\n", r.Build, r.Seeds, r.Episodes, r.Seconds/60,
 		r.Faults, r.LongestStallSeconds)
 	fmt.Fprintf(&b, "| counted | |\n|---|---:|\n")
 	for _, row := range []struct {
@@ -140,7 +153,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "\n| longest stalls of a partition | away | beyond | faults that were on |\n|---:|---:|---:|---|\n")
 	for _, s := range r.Stalls {
-		fmt.Fprintf(&b, "| %.1f s | %.1f s | %.1f s | %s |\n", s.Seconds, s.AwaySeconds, s.Beyond().Seconds(),
+		fmt.Fprintf(&b, "| %.1f s | %.1f s | %.1f s | %s |\n", s.Seconds, s.AwaySeconds, s.Beyond(),
 			strings.Join(s.Faults, ", "))
 	}
 	for i, where := range r.Torn {

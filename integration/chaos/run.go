@@ -28,6 +28,8 @@ import (
 // Options configure a run.
 type Options struct {
 	Program          string
+	Build            string          // names the sources of the program
+	Earlier          *Report         // of earlier runs, which the report adds up with if they are of the same build
 	Previous         string          // another version, which rolling upgrades alternate with; may be empty
 	Faults           int             // how many must have struck before the run ends
 	For              time.Duration   // ends the run earlier, after the episode in which it elapses; 0: no limit
@@ -121,6 +123,7 @@ func (r *run) all(ctx context.Context) (_ *Report, err error) {
 	background, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { r.watch.run(background) })
+	work.Go(func() { r.watch.mark(background) })
 	work.Go(func() { r.sys.lookAfter(background) })
 	defer work.Wait()
 	defer cancel()
@@ -140,13 +143,13 @@ func (r *run) enough(report *Report) bool {
 		return true
 	default:
 		late := r.opts.For > 0 && time.Since(r.begin) >= r.opts.For
-		return late || report.Faults >= r.opts.Faults || report.Differences > 0
+		return late || report.faults() >= r.opts.Faults || report.Differences > report.before.Differences
 	}
 }
 
 func (r *run) next(ctx context.Context, report *Report) error {
-	n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.Faults)
-	e, err := r.episode(ctx, report.Episodes+1, r.deck.deal(n))
+	n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.faults())
+	e, err := r.episode(ctx, report.Episodes-report.before.Episodes+1, r.deck.deal(n))
 	if err != nil {
 		return fmt.Errorf("episode %d: %w", e.number, err)
 	}
@@ -222,7 +225,6 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e := &episode{number: number}
 	begin := time.Now()
 	r.watch.begin(r.opts.Partitions)
-	r.sys.timeline.spans = nil
 	asked := r.askReaders(ctx)
 	defer asked.stop()
 	loading, stopLoad := context.WithCancel(ctx)
@@ -345,14 +347,14 @@ func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, er
 	}
 }
 
-func (r *run) check(ctx context.Context, e *episode, sightings []sighting, asked *asked) error {
+func (r *run) check(ctx context.Context, e *episode, sightings []oracle.Seen, asked *asked) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	acks := r.load.acknowledged()
 	r.acked += int64(len(acks))
 	r.oracle.Acknowledged(acks)
 	for _, s := range sightings {
-		r.oracle.Saw(s.partition, s.seen)
+		r.oracle.Saw(s)
 	}
 	result, err := r.oracle.Check(ctx, r.sys.database.Load().direct)
 	if err != nil {

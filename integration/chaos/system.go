@@ -35,10 +35,10 @@ type system struct {
 	kafka              *stack.Kafka
 	database           atomic.Pointer[database]
 	network            *network
-	timeline           timeline
+	strikes            strikes
 	processors, guests []*unit
 	readers            []*unit
-	rankers, archives  []*unit
+	followers          []*unit // rankers and the archive
 	producer           *unit
 	http               string
 
@@ -83,7 +83,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range slices.Concat(s.processors, s.readers, s.rankers, s.archives) { // otherwise the first faults would have no effect
+	for _, u := range slices.Concat(s.processors, s.readers, s.followers) { // otherwise the first faults would have no effect
 		if err := u.awaitWork(ctx, startTimeout); err != nil {
 			return nil, err
 		}
@@ -131,18 +131,14 @@ func (s *system) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	for name, role := range map[string]string{"ranker-0": "ranker", "ranker-1": "ranker", "archive": "archive"} {
-		u, err := s.newFollower(name, role)
+	for _, name := range []string{"ranker-0", "ranker-1", "archive"} {
+		u, err := s.newFollower(name)
 		if err == nil {
+			s.followers = append(s.followers, u)
 			err = u.Start(ctx)
 		}
 		if err != nil {
 			return err
-		}
-		if role == "archive" {
-			s.archives = append(s.archives, u)
-		} else {
-			s.rankers = append(s.rankers, u)
 		}
 	}
 	var err error
@@ -221,7 +217,11 @@ func (s *system) reserve() (string, error) {
 
 // ours are the processes that only faults end; guests are not among them.
 func (s *system) ours() []*unit {
-	return slices.Concat(s.processors, s.readers, s.rankers, s.archives, []*unit{s.producer})
+	return slices.Concat(s.processors, s.readers, s.followers, []*unit{s.producer})
+}
+
+func (s *system) of(role string) []*unit {
+	return slices.DeleteFunc(s.ours(), func(u *unit) bool { return u.role != role })
 }
 
 func (s *system) lookAfter(ctx context.Context) {

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,14 +13,12 @@ import (
 )
 
 const (
-	watchEvery   = 100 * time.Millisecond
-	maxSightings = 20_000 // positions kept for the oracle between two checks
+	watchEvery = 100 * time.Millisecond
+	// stallLimit is how long a partition may stand still while all that it needs is there.
+	stallLimit   = sessionTimeout + 2*time.Second
+	stallsKept   = 10
+	maxSightings = 20_000 // kept for the oracle between two checks, each of a partition
 )
-
-type sighting struct {
-	partition int32
-	seen      oracle.Seen
-}
 
 // watch takes snapshots of MySQL, in which only a failover moves positions back, and times stalls of partitions.
 type watch struct {
@@ -29,18 +28,18 @@ type watch struct {
 	mu struct {
 		sync.Mutex
 		last       map[int32]oracle.Seen
-		moved      map[int32]time.Time
+		open       map[int32]*Stall // since the partition moved last
 		generation int
 		snapshots  int
-		stalls     []Stall // since begin
+		stalls     []Stall // that ended since begin
 		backwards  []string
-		sightings  []sighting
+		sightings  []oracle.Seen
 	}
 }
 
 func newWatch(s *system) *watch {
 	w := &watch{sys: s}
-	w.mu.last, w.mu.moved = map[int32]oracle.Seen{}, map[int32]time.Time{}
+	w.mu.last, w.mu.open = map[int32]oracle.Seen{}, map[int32]*Stall{}
 	return w
 }
 
@@ -80,21 +79,32 @@ func (w *watch) note(seen map[int32]oracle.Seen, generation int) {
 		}
 		if at.Position != last.Position {
 			w.settle(p, now)
-			w.mu.moved[p] = now
 		}
 		if at != last && len(w.mu.sightings) < maxSightings {
-			w.mu.sightings = append(w.mu.sightings, sighting{p, at})
+			w.mu.sightings = append(w.mu.sightings, at)
 		}
 		w.mu.last[p] = at
 	}
 	w.mu.generation = generation
 }
 
-// settle records how long a partition did not move; mu is held.
+// settle ends the stall of a partition, which has moved, and begins the next one; mu is held.
 func (w *watch) settle(p int32, now time.Time) {
-	if since, ok := w.mu.moved[p]; ok {
-		w.mu.stalls = append(w.mu.stalls, Stall{Partition: p, Begin: since, Seconds: now.Sub(since).Seconds(),
-			Seed: w.sys.opts.Seed})
+	if s := w.mu.open[p]; s != nil {
+		s.Seconds = now.Sub(s.Begin).Seconds()
+		w.mu.stalls = append(w.mu.stalls, *s)
+		w.mu.open[p] = &Stall{Seed: w.sys.opts.Seed, Partition: p, Begin: now}
+	}
+}
+
+// mark notes at short intervals which faults are on.
+func (w *watch) mark(ctx context.Context) {
+	for last := time.Now(); wait(ctx, watchEvery) == nil; last = time.Now() {
+		w.mu.Lock()
+		for _, s := range w.mu.open {
+			w.sys.strikes.mark(s, time.Since(last))
+		}
+		w.mu.Unlock()
 	}
 }
 
@@ -104,23 +114,22 @@ func (w *watch) begin(partitions int32) {
 	defer w.mu.Unlock()
 	w.mu.stalls, w.mu.snapshots = nil, 0
 	for p := range partitions {
-		w.mu.moved[p] = time.Now()
+		w.mu.open[p] = &Stall{Seed: w.sys.opts.Seed, Partition: p, Begin: time.Now()}
 	}
 }
 
 // end takes what an episode has seen; sightings are of its snapshots, without repetitions.
-func (w *watch) end(e *episode) (backwards []string, sightings []sighting) {
+func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	clear(w.mu.moved)
+	clear(w.mu.open)
 	e.snapshots = w.mu.snapshots
 	for _, s := range w.mu.stalls {
-		e.stall = max(e.stall, s.Seconds)
-		w.sys.timeline.explain(&s)
-		e.stalls = append(e.stalls, s)
+		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds() {
+			e.beyond++
+		}
 	}
-	e.beyond = len(slices.DeleteFunc(slices.Clone(e.stalls), func(s Stall) bool { return s.Beyond() <= stallLimit }))
-	e.stalls = worst(e.stalls)
+	e.stalls = worst(w.mu.stalls)
 	backwards, sightings = w.mu.backwards, w.mu.sightings
 	w.mu.backwards, w.mu.sightings = nil, nil
 	return backwards, sightings
@@ -131,4 +140,60 @@ func (w *watch) rebuilt() {
 	defer w.mu.Unlock()
 	clear(w.mu.last)
 	w.mu.backwards, w.mu.sightings = nil, nil
+}
+
+// Stall is a time without progress of a partition's counts in MySQL while events arrived.
+type Stall struct {
+	Seed      uint64    `json:"seed"` // of the run
+	Partition int32     `json:"partition"`
+	Begin     time.Time `json:"begin"` // where to look in the logs, which -keep keeps
+	Seconds   float64   `json:"seconds"`
+	// AwaySeconds are those in which a fault took away what partitions need: MySQL or its rows, a broker, connections to
+	// them, a disk, or all processors. Each partition needs all brokers: leaders and coordinators are spread over them.
+	AwaySeconds float64  `json:"away_seconds"`
+	Faults      []string `json:"faults"` // that were on
+}
+
+// Beyond returns how many seconds the partition stood still while all that it needs was there.
+func (s Stall) Beyond() float64 { return s.Seconds - s.AwaySeconds }
+
+// worst returns the stalls that were longest while nothing was away.
+func worst(stalls []Stall) []Stall {
+	slices.SortStableFunc(stalls, func(a, b Stall) int { return cmp.Compare(b.Beyond(), a.Beyond()) })
+	return stalls[:min(stallsKept, len(stalls))]
+}
+
+// strikes are the faults that are on, and how many of them take something away. The zero value is ready.
+type strikes struct {
+	mu   sync.Mutex
+	on   []string // their kinds
+	away int
+}
+
+func (s *strikes) begin(kind string, away int) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = append(s.on, kind)
+	s.away += away
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.away -= away
+		i := slices.Index(s.on, kind)
+		s.on = slices.Delete(s.on, i, i+1)
+	})
+}
+
+// mark adds to a stall a part of it, in which these faults were on.
+func (s *strikes) mark(stall *Stall, part time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away > 0 {
+		stall.AwaySeconds += part.Seconds()
+	}
+	for _, kind := range s.on {
+		if !slices.Contains(stall.Faults, kind) {
+			stall.Faults = append(stall.Faults, kind)
+		}
+	}
 }

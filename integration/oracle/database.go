@@ -91,8 +91,10 @@ func Positions(ctx context.Context, db queryer) (map[int32]Position, error) {
 
 // Seen is what MySQL has of a partition: its position, and the sums of its rows of like_count and like_hourly.
 type Seen struct {
+	Partition int32
 	Position
 	Posts, Hours Count
+	source       int64 // the position in likes, by like-updates
 }
 
 // Look returns what MySQL has of each partition, as of one moment: a statement reads one snapshot. owner returns the
@@ -112,6 +114,7 @@ func Look(ctx context.Context, db queryer, owner func(post uint64) int32) (map[i
 			p = owner(id)
 		}
 		s := seen[p]
+		s.Partition = p
 		switch what {
 		case "at":
 			s.Position = Position{a, uint64(b)}

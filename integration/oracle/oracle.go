@@ -33,13 +33,11 @@ type Oracle struct {
 	table  *table
 	ledger *ledger
 	events int64
-	sums   map[int32]Count // of the fold, by partition
 }
 
 // New returns an oracle of the system on these brokers. It connects on demand; call Close in the end.
 func New(brokers []string) (*Oracle, error) {
-	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger(),
-		sums: map[int32]Count{}}
+	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger()}
 	var err error
 	if o.cl, err = o.client(); err != nil {
 		return nil, err
@@ -67,7 +65,7 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 }
 
 // Saw adds what MySQL was seen to have of a partition; the next check compares it with the log.
-func (o *Oracle) Saw(partition int32, seen Seen) { o.out.saw(partition, seen) }
+func (o *Oracle) Saw(seen Seen) { o.out.saw(seen) }
 
 // Left says what is not folded or applied yet, or "". It reads the log and the databases, not the program, and updates
 // before events: if all it finds is folded, so are forwarded events, written in the same transaction as the update.
@@ -184,7 +182,7 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 		return err
 	}
 	for p, source := range folded {
-		o.out.folded(p, source, o.sums[p], d)
+		o.out.part(p).folded(source, d)
 	}
 	if err := o.readTable(ctx, folded, d); err != nil {
 		return err
@@ -198,7 +196,8 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 
 func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 	o.events++
-	o.out.folded(rec.Partition, rec.Offset, o.sums[rec.Partition], d)
+	part := o.out.part(rec.Partition)
+	part.folded(rec.Offset, d)
 	e, poison := Decode(rec.Key, rec.Value)
 	at := position{rec.Partition, rec.Offset}
 	if poison != "" {
@@ -226,7 +225,7 @@ func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 		o.ledger.forwarded(origin, e, d)
 	}
 	e.Region = CountedAs(e.Region, o.Regions)
-	o.sums[rec.Partition] = o.sums[rec.Partition].plus(o.fold.Add(e, rec.Offset))
+	part.fold = part.fold.plus(o.fold.Add(e, rec.Offset))
 }
 
 // notAssigned are codes that the list of countries below has, but that ISO 3166-1 does not assign now.

@@ -86,18 +86,19 @@ func TestUpdates(t *testing.T) {
 	var d Differences
 	u := newPublished()
 	one, two := Count{Likes: 1}, Count{Likes: 2}
-	u.saw(0, Seen{Position{Offset: 2, Seq: 2}, one, one})
-	u.saw(0, Seen{Position{Offset: 3, Seq: 2}, one, two}) // like_hourly is ahead
-	u.saw(0, Seen{Position{Offset: 4, Seq: 4}, two, two}) // never existed
+	u.saw(Seen{Position: Position{Offset: 2, Seq: 2}, Posts: one, Hours: one})
+	u.saw(Seen{Position: Position{Offset: 3, Seq: 2}, Posts: one, Hours: two}) // like_hourly is ahead
+	u.saw(Seen{Position: Position{Offset: 4, Seq: 4}})                         // never existed
 	u.add(update(t, 0, 0, 10, 5, Count{1, 0}), &d)
 	u.add(update(t, 1, 1, 10, 0, Count{}), &d)
 	require.True(t, u.part(0).whole)
 	u.add(update(t, 3, 2, 20, 5, Count{2, 0}), &d)
 	require.False(t, u.part(0).whole)
 	require.Zero(t, d.Total, "%s", d.String())
-	u.folded(0, 9, Count{}, &d) // not there yet
+	u.part(0).folded(9, &d) // not there yet
 	require.Zero(t, d.Total, "%s", d.String())
-	u.folded(0, 10, one, &d)
+	u.part(0).fold = one
+	u.part(0).folded(10, &d)
 	told(t, d, "I9 at offset 3 seq 2 of like-updates/0, like_count was seen to sum up to {1 0}, like_hourly to {2 0}, the ")
 	d = Differences{}
 	u.add(update(t, 4, 3, 20, 0, Count{}), &d)

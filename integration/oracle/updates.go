@@ -26,13 +26,6 @@ type published struct {
 	deltas int64
 	// posts are the counts in each post's last update, per partition.
 	posts map[share]Count
-	// due is what MySQL was seen to have at the end of a transaction, in order of the source offset.
-	due map[int32][]due
-}
-
-type due struct {
-	source int64
-	seen   Seen
 }
 
 type publishedPart struct {
@@ -41,11 +34,13 @@ type publishedPart struct {
 	whole  bool   // the last record read ends a transaction
 	// seen is what MySQL was seen to have, in order of positions, to be compared with the log.
 	seen []Seen
+	due  []Seen // of these, what was at the end of a transaction: to be compared with the fold
+	fold Count  // the sum of the fold
 }
 
 func newPublished() *published {
 	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{},
-		posts: map[share]Count{}, due: map[int32][]due{}}
+		posts: map[share]Count{}}
 }
 
 func (u *published) part(p int32) *publishedPart {
@@ -100,18 +95,18 @@ func (u *published) reach(partition int32, offset int64, d *Differences) {
 	for ; len(part.seen) > 0 && part.seen[0].Offset <= offset; part.seen = part.seen[1:] {
 		part.hold(partition, part.seen[0].Position, d)
 		if part.whole { // otherwise the fold of no part of likes is the same
-			u.due[partition] = append(u.due[partition], due{part.source, part.seen[0]})
+			part.seen[0].source = part.source
+			part.due = append(part.due, part.seen[0])
 		}
 	}
 }
 
-// folded compares what MySQL was seen to have with the sum of the fold of a partition of likes up to source.
-func (u *published) folded(partition int32, source int64, sum Count, d *Differences) {
-	for len(u.due[partition]) > 0 && u.due[partition][0].source <= source {
-		seen := u.due[partition][0].seen
-		if u.due[partition] = u.due[partition][1:]; seen.Posts != sum || seen.Hours != sum {
+// folded compares what MySQL was seen to have with the fold of the partition of likes up to source.
+func (p *publishedPart) folded(source int64, d *Differences) {
+	for ; len(p.due) > 0 && p.due[0].source <= source; p.due = p.due[1:] {
+		if s := p.due[0]; s.Posts != p.fold || s.Hours != p.fold {
 			d.Add("I9", "at %v of like-updates/%d, like_count was seen to sum up to %v, like_hourly to %v, the fold to %v",
-				seen.Position, partition, seen.Posts, seen.Hours, sum)
+				s.Position, s.Partition, s.Posts, s.Hours, p.fold)
 		}
 	}
 }
@@ -125,10 +120,10 @@ func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
 }
 
 // saw adds what MySQL was seen to have, unless that is before what has been read.
-func (u *published) saw(p int32, at Seen) {
-	part := u.part(p)
+func (u *published) saw(at Seen) {
+	part := u.part(at.Partition)
 	i, found := slices.BinarySearchFunc(part.seen, at, func(a, b Seen) int { return int(a.Offset - b.Offset) })
-	if at.Offset >= u.next[p] && (!found || part.seen[i] != at) {
+	if at.Offset >= u.next[at.Partition] && (!found || part.seen[i] != at) {
 		part.seen = slices.Insert(part.seen, i, at)
 	}
 }

@@ -37,6 +37,9 @@ func main() {
 	flag.IntVar(&o.Rate, "rate", o.Rate, "events per second")
 	flag.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long the lag may take to return to 0")
 	flag.StringVar(&o.Program, "program", "", "`path` of the kudos binary (default: build it)")
+	flag.StringVar(&o.Previous, "previous", "", "`path` of another version, which rolling upgrades alternate with")
+	flag.StringVar(&o.Build, "build", "",
+		"`name` of the sources: the report adds up with earlier runs of the same build, which -report has")
 	flag.StringVar(&o.Dir, "dir", "",
 		"`directory` for data and logs, which must exist (default: a new one, removed after a run without differences)")
 	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`, after each episode")
@@ -106,6 +109,11 @@ func (s *settings) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if text, err := os.ReadFile(s.report); err == nil {
+		if err := json.Unmarshal(text, &o.Earlier); err != nil {
+			return fmt.Errorf("%s is not a report; delete it: %w", s.report, err)
+		}
+	}
 	o.Progress = s.write
 	report, err := chaos.Run(ctx, *o)
 	if report == nil {
@@ -121,7 +129,7 @@ func tell(r *chaos.Report) error {
 	}
 	fmt.Println()
 	fmt.Println(r.Line())
-	if r.Differences > 0 {
+	if r.Differences > 0 { // in any of the runs
 		return errors.New("differences were found")
 	}
 	return nil
