@@ -122,15 +122,16 @@ streams: ## run the tests of the Kafka Streams peer (Java)
 
 # SEED is the seed of the first schedule. SEED=n REPLAY=1 runs only that one and prints each step; SCRIPT=file replays a
 # script to which a failing schedule was reduced.
-# With RECORD=file, it continues after the schedules that the file has of the same build and seed.
+# With RECORD=file, it continues after the schedules that the file has of the same build and seed, and adds to them.
 SCHEDULES ?= 100000
 SEED ?= 1
 # What the reports of several runs of chaos and simulation must have in common to add up. Reports are in docs.
 BUILD = $(shell git rev-parse --short=10 HEAD)$(shell git diff --quiet HEAD -- . ':!docs' || date +-modified-%s)
 simulate: ## run SCHEDULES of the real workers on models of Kafka and MySQL: crashes, zombies, lost commits …
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \
+	@$(if $(RECORD),integration/simulate.sh "$(SCHEDULES)" "$(SEED)" "$(BUILD)" "$(RECORD)"; exit $$?;) \
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \
 	"$$dir/simulation" -test.v -test.timeout 0 $(if $(SCRIPT),-test.run '^TestScripts$$' -script $(abspath $(SCRIPT)),\
-	-test.run '^TestSchedules$$' -schedules $(SCHEDULES) -seed $(SEED) -build "$(BUILD)" -record "$(abspath $(RECORD))" -tally $(if $(REPLAY),-replay))
+	-test.run '^TestSchedules$$' -schedules $(SCHEDULES) -seed $(SEED) -tally $(if $(REPLAY),-replay))
 
 mutants: ## remove each clause of the rules, one at a time: does a test fail?
 	$(GO) run ./integration/cmd/mutants

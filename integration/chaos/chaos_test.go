@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -121,6 +122,38 @@ func TestDeck(t *testing.T) {
 	}
 	d.giveBack(allKinds[7])
 	require.Equal(t, allKinds[7].name, d.deal(1)[0].kind.name, "a missed fault is dealt again")
+}
+
+// A report adds up with the one of earlier runs of the same build. Stalls are ranked without what was away.
+func TestReportsAddUp(t *testing.T) {
+	var w *watch
+	e := &episode{events: 10, faults: []*fault{{kind: allKinds[0]}}, said: map[string]int{"x": 2}}
+	synctest.Test(t, func(t *testing.T) {
+		w = newWatch(&system{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.mark(ctx)
+		w.begin(1)
+		burst, back := w.struck("events-poison", 0), w.struck("mysql-pause", 1)
+		time.Sleep(3 * time.Second)
+		back()
+		time.Sleep(6 * time.Second)
+		burst()
+		w.note(map[int32]oracle.Seen{0: {Position: oracle.Position{Offset: 1}}}, 0)
+		w.end(e)
+	})
+	o := DefaultOptions()
+	o.Build, o.Earlier = "a", &Report{Build: "a", Seeds: []uint64{7}, Faults: 5, Events: 100,
+		Evidence: map[string]int64{"x": 1}, Stalls: []Stall{{Seconds: 9, AwaySeconds: 4}}}
+	r := newReport(o, allKinds[:1])
+	r.add(e)
+	require.Equal(t, []uint64{7, 1}, r.Seeds)
+	require.Equal(t, []int64{6, 1, 110, 3}, []int64{int64(r.Faults), int64(r.faults()), r.Events, r.Evidence["x"]})
+	require.EqualValues(t, 1, r.Evidence["stalls of more than 5s while nothing was away"])
+	require.InDelta(t, 6, r.Stalls[0].Beyond(), 0.2)
+	require.Equal(t, []string{"events-poison", "mysql-pause"}, r.Stalls[0].Faults)
+	o.Build = "b"
+	require.Zero(t, newReport(o, nil).Faults)
 }
 
 // TestPauseLeavesNothingPaused: if one server cannot be paused, the others resume at once, and that one is left alone.

@@ -38,7 +38,6 @@ type fault struct {
 	sys    *system
 	load   *load
 
-	over   func()           // ends its span
 	victim string           // for the log
 	shown  map[string]int64 // evidence of effects, counted by description
 	err    error            // of strike
@@ -57,13 +56,11 @@ func (f *fault) between(low, high time.Duration) time.Duration {
 
 func (f *fault) on(format string, args ...any) {
 	f.victim = fmt.Sprintf(format, args...)
-	f.over() // of a fault that strikes again
-	f.over = f.sys.strikes.begin(f.kind.name, 0)
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
 }
 
 // away says that a server which every partition needs is away, until back is called.
-func (f *fault) away() (back func()) { return f.sys.strikes.begin(f.kind.name, 1) }
+func (f *fault) away() (back func()) { return f.sys.watch.struck(f.kind.name, 1) }
 
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
@@ -91,7 +88,8 @@ var allKinds = []*kind{
 	{"reader-pause", laneReaders, onOne("reader", pauseOne),
 		"SIGSTOP of a reader, within and beyond its session timeout", nil},
 	{"reader-stop", laneReaders, onOne("reader", stopOne), "SIGTERM of a reader", nil},
-	{"reader-disk-lost", laneReaders, onOne("reader", loseDisk), "all local state of a reader deleted while it is down", nil},
+	{"reader-disk-lost", laneReaders, onOne("reader", loseDisk),
+		"all local state of a reader deleted while it is down", nil},
 	{"reader-state-corrupted", laneReaders, onOne("reader", corruptState),
 		"local state of a reader overwritten or truncated while it is down", nil},
 	{"reader-state-deleted", laneReaders, onOne("reader", deleteSome),
@@ -102,7 +100,7 @@ var allKinds = []*kind{
 	{"ranker-disk-lost", laneFollowers, onOne("ranker", loseDisk),
 		"all local state of a ranker deleted while it is down", nil},
 	{"archive-kill", laneFollowers, onOne("archive", killOne), "SIGKILL of the archive", nil},
-	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
+	{"producer-kill", laneLoad, onOne("producer", killProducer), "SIGKILL of the HTTP producer", nil},
 
 	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),
 		"SIGKILL of the broker that leads a partition of likes", nil},
@@ -174,7 +172,7 @@ func (d *deck) deal(n int) []*fault {
 		}
 		k := d.left[0]
 		d.left = d.left[1:]
-		faults = append(faults, &fault{kind: k, number: d.dealt, shown: map[string]int64{}, over: func() {},
+		faults = append(faults, &fault{kind: k, number: d.dealt, shown: map[string]int64{},
 			random: rand.New(rand.NewPCG(d.random.Uint64(), d.random.Uint64()))})
 		d.dealt++
 	}

@@ -140,9 +140,8 @@ func killAllBrokers(ctx context.Context, f *fault) error {
 func pauseAllBrokers(ctx context.Context, f *fault) error {
 	d := f.between(500*time.Millisecond, 5*time.Second)
 	f.on("all brokers for %v", d.Round(time.Millisecond))
-	back := f.away()
-	err := pause(ctx, d, f.sys.kafka.Nodes()...)
-	if back(); err != nil {
+	defer f.away()()
+	if err := pause(ctx, d, f.sys.kafka.Nodes()...); err != nil {
 		return err
 	}
 	return f.sys.inSync(ctx)

@@ -57,7 +57,7 @@ func killAll(role string) func(context.Context, *fault) error {
 			if !u.Running() {
 				continue
 			}
-			if u.atWork(ctx) {
+			if u.atWork() {
 				struck++
 			}
 			errs = append(errs, u.Kill())
@@ -208,21 +208,16 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 	return nil
 }
 
-type producerState struct {
-	id    int64
-	epoch int16
-}
-
 // epoch returns what changes when a transactional id gets a new owner.
-func (s *system) epoch(ctx context.Context, id string) (producerState, error) {
+func (s *system) epoch(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	described, err := s.admin.DescribeTransactions(ctx, id)
 	if err != nil {
-		return producerState{}, err
+		return "", err
 	}
 	t := described[id]
-	return producerState{t.ProducerID, t.ProducerEpoch}, t.Err
+	return fmt.Sprint(t.ProducerID, t.ProducerEpoch), t.Err
 }
 
 // openFor finds a transaction of the fold that stays open for a duration, "" if there is none.
@@ -284,7 +279,7 @@ var following = regexp.MustCompile(`(?m)^kudos_standby_copies\{.*state="followin
 // killFollowed kills a processor while the others have replicas of its partitions.
 func killFollowed(ctx context.Context, f *fault, u *unit) error {
 	for _, other := range f.sys.processors {
-		if _, metrics := other.get(ctx, "/metrics"); other != u && !following.MatchString(metrics) {
+		if _, metrics := other.get("/metrics"); other != u && !following.MatchString(metrics) {
 			return missed("%v follows no partition", other)
 		}
 	}
@@ -298,13 +293,12 @@ func repartition(ctx context.Context, f *fault) error {
 	buckets := fmt.Sprintf("%d:%d", neverLiked+1+f.random.Uint64N(1000), 2+f.random.IntN(15))
 	f.on("user buckets %s", buckets)
 	defer f.away()() // counting pauses meanwhile
-	for {
+	for tries := int64(1); ; tries++ {
 		err := f.sys.kudos(ctx, "topics", "repartition", "--yes", "--set", "topics.replication_factor=3",
 			"--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions), "--set", "topics.user_buckets="+buckets,
 			"--brokers", strings.Join(f.sys.network.brokerList(), ","), "--mysql-dsn", f.sys.dsn())
-		f.show("runs of kudos topics repartition, with failed ones", 1)
 		if err == nil {
-			f.show("changes of the partition layout", 1)
+			f.show("runs of kudos topics repartition, with failed ones", tries)
 			return nil
 		}
 		if e := wait(ctx, time.Second); e != nil {

@@ -247,10 +247,7 @@ func loadFault(
 	}
 }
 
-func killProducer(ctx context.Context, f *fault) error {
-	u := f.sys.producer
-	u.held.Lock()
-	defer u.held.Unlock()
+func killProducer(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	before := f.load.refused.Load()
 	if err := u.Kill(); err != nil {

@@ -143,7 +143,6 @@ func (r *run) checkReaders(ctx context.Context, e *episode, a *asked) error {
 	for _, err := range a.failed {
 		e.diffs.Add("I8", "%v", err)
 	}
-	e.said = map[string]int{}
 	watched := a.watched
 	for _, w := range watched {
 		w.Migrating = slices.ContainsFunc(slices.Concat(e.faults, e.missed),
@@ -232,10 +231,7 @@ func (r *run) checkRankings(ctx context.Context, e *episode) (d oracle.Differenc
 // checkArchive compares the archive with like-updates: the number of rows and their sums. Each row of a partition must
 // come after the one before it, so none is there twice.
 func (r *run) checkArchive(_ context.Context, e *episode) (d oracle.Differences, _ error) {
-	files, err := filepath.Glob(filepath.Join(r.sys.of("archive")[0].state, "hour=*", "*.parquet"))
-	if err != nil {
-		return d, err
-	}
+	files, _ := filepath.Glob(filepath.Join(r.sys.of("archive")[0].state, "hour=*", "*.parquet")) // a valid pattern
 	// Their names are the partition and the offsets.
 	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
 	last, sums, n := map[int32]archive.Row{}, map[oracle.Cell]oracle.Count{}, int64(0)

@@ -211,18 +211,16 @@ type episode struct {
 	events         int64         // folded, over all episodes so far
 	stall          float64       // the longest one, in seconds
 	stalls         []Stall       // the worst ones
-	beyond         int           // stalls beyond the limit
-	snapshots      int           // of MySQL
 	drained        time.Duration // duration of the drain
 	took           time.Duration
 	torn           string         // transactions that Kafka tore
-	said           map[string]int // what readers said, counted by kind
+	said           map[string]int // evidence of what was compared
 	diffs          oracle.Differences
 }
 
 // episode runs the load, injects faults, waits until the lag is 0, and checks.
 func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episode, error) {
-	e := &episode{number: number}
+	e := &episode{number: number, said: map[string]int{}}
 	begin := time.Now()
 	r.watch.begin(r.opts.Partitions)
 	asked := r.askReaders(ctx)
@@ -300,8 +298,9 @@ func (r *run) strikeOne(ctx context.Context, f *fault) error {
 	if err := wait(ctx, f.between(100*time.Millisecond, 2*time.Second)); err != nil {
 		return err
 	}
+	over := r.watch.struck(f.kind.name, 0)
 	err := f.kind.strike(ctx, f)
-	f.over()
+	over()
 	r.opts.Log.Info("fault over", "kind", f.kind.name, "number", f.number, "error", err)
 	return err
 }

@@ -35,7 +35,7 @@ type system struct {
 	kafka              *stack.Kafka
 	database           atomic.Pointer[database]
 	network            *network
-	strikes            strikes
+	watch              *watch
 	processors, guests []*unit
 	readers            []*unit
 	followers          []*unit // rankers and the archive
@@ -83,7 +83,8 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range slices.Concat(s.processors, s.readers, s.followers) { // otherwise the first faults would have no effect
+	// Otherwise the first faults would have no effect.
+	for _, u := range slices.Concat(s.processors, s.readers, s.followers) {
 		if err := u.awaitWork(ctx, startTimeout); err != nil {
 			return nil, err
 		}

@@ -57,27 +57,21 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 // assigned is what a processor logs when it gets partitions.
 const assigned = `"event":"partitions_assigned","group":"latest-like-action"`
 
-func (u *unit) atWork(ctx context.Context) bool {
+func (u *unit) atWork() bool {
 	if u.role == "processor" {
 		return strings.Contains(u.logSince(u.begin.Load()), assigned)
 	}
-	status, _ := u.get(ctx, "/readyz")
+	status, _ := u.get("/readyz")
 	return status == http.StatusOK
 }
 
 func (u *unit) awaitWork(ctx context.Context, within time.Duration) error {
-	return waitUntil(ctx, within, u.String()+" to work", func() bool { return u.atWork(ctx) })
+	return waitUntil(ctx, within, u.String()+" to work", u.atWork)
 }
 
 // get asks the admin server; the status is 0 without an answer.
-func (u *unit) get(ctx context.Context, path string) (status int, text string) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+path, nil)
-	if err != nil {
-		return 0, ""
-	}
-	resp, err := http.DefaultClient.Do(req)
+func (u *unit) get(path string) (status int, text string) {
+	resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + u.admin + path)
 	if err != nil {
 		return 0, ""
 	}

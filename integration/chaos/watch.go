@@ -15,9 +15,8 @@ import (
 const (
 	watchEvery = 100 * time.Millisecond
 	// stallLimit is how long a partition may stand still while all that it needs is there.
-	stallLimit   = sessionTimeout + 2*time.Second
-	stallsKept   = 10
-	maxSightings = 20_000 // kept for the oracle between two checks, each of a partition
+	stallLimit = sessionTimeout + 2*time.Second
+	stallsKept = 10
 )
 
 // watch takes snapshots of MySQL, in which only a failover moves positions back, and times stalls of partitions.
@@ -30,6 +29,8 @@ type watch struct {
 		last       map[int32]oracle.Seen
 		open       map[int32]*Stall // since the partition moved last
 		generation int
+		on         []string // kinds of the faults that are on
+		away       int      // how many of them take something away
 		snapshots  int
 		stalls     []Stall // that ended since begin
 		backwards  []string
@@ -39,6 +40,7 @@ type watch struct {
 
 func newWatch(s *system) *watch {
 	w := &watch{sys: s}
+	s.watch = w
 	w.mu.last, w.mu.open = map[int32]oracle.Seen{}, map[int32]*Stall{}
 	return w
 }
@@ -63,9 +65,7 @@ func (w *watch) note(seen map[int32]oracle.Seen, generation int) {
 		return // response of the primary before the failover
 	}
 	now := time.Now()
-	if len(w.mu.sightings)+len(seen) <= maxSightings {
-		w.mu.snapshots++
-	}
+	w.mu.snapshots++
 	for p, at := range seen {
 		last := w.mu.last[p]
 		if at.Offset < last.Offset || at.Seq < last.Seq {
@@ -80,7 +80,7 @@ func (w *watch) note(seen map[int32]oracle.Seen, generation int) {
 		if at.Position != last.Position {
 			w.settle(p, now)
 		}
-		if at != last && len(w.mu.sightings) < maxSightings {
+		if at != last {
 			w.mu.sightings = append(w.mu.sightings, at)
 		}
 		w.mu.last[p] = at
@@ -97,12 +97,28 @@ func (w *watch) settle(p int32, now time.Time) {
 	}
 }
 
+// struck says that a fault is on, until over is called. away is 1 if it takes away what partitions need, else 0.
+func (w *watch) struck(kind string, away int) (over func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.on, w.mu.away = append(w.mu.on, kind), w.mu.away+away
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		i := slices.Index(w.mu.on, kind)
+		w.mu.on, w.mu.away = slices.Delete(w.mu.on, i, i+1), w.mu.away-away
+	})
+}
+
 // mark notes at short intervals which faults are on.
 func (w *watch) mark(ctx context.Context) {
 	for last := time.Now(); wait(ctx, watchEvery) == nil; last = time.Now() {
 		w.mu.Lock()
 		for _, s := range w.mu.open {
-			w.sys.strikes.mark(s, time.Since(last))
+			if w.mu.away > 0 {
+				s.AwaySeconds += time.Since(last).Seconds()
+			}
+			s.Faults = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.Faults, w.mu.on))))
 		}
 		w.mu.Unlock()
 	}
@@ -123,10 +139,10 @@ func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.mu.open)
-	e.snapshots = w.mu.snapshots
+	e.said["snapshots of MySQL compared while events arrived"] = w.mu.snapshots
 	for _, s := range w.mu.stalls {
 		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds() {
-			e.beyond++
+			e.said[fmt.Sprintf("stalls of more than %v while nothing was away", stallLimit)]++
 		}
 	}
 	e.stalls = worst(w.mu.stalls)
@@ -161,39 +177,4 @@ func (s Stall) Beyond() float64 { return s.Seconds - s.AwaySeconds }
 func worst(stalls []Stall) []Stall {
 	slices.SortStableFunc(stalls, func(a, b Stall) int { return cmp.Compare(b.Beyond(), a.Beyond()) })
 	return stalls[:min(stallsKept, len(stalls))]
-}
-
-// strikes are the faults that are on, and how many of them take something away. The zero value is ready.
-type strikes struct {
-	mu   sync.Mutex
-	on   []string // their kinds
-	away int
-}
-
-func (s *strikes) begin(kind string, away int) (end func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.on = append(s.on, kind)
-	s.away += away
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.away -= away
-		i := slices.Index(s.on, kind)
-		s.on = slices.Delete(s.on, i, i+1)
-	})
-}
-
-// mark adds to a stall a part of it, in which these faults were on.
-func (s *strikes) mark(stall *Stall, part time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.away > 0 {
-		stall.AwaySeconds += part.Seconds()
-	}
-	for _, kind := range s.on {
-		if !slices.Contains(stall.Faults, kind) {
-			stall.Faults = append(stall.Faults, kind)
-		}
-	}
 }

@@ -101,29 +101,21 @@ type Seen struct {
 // partition of a post.
 func Look(ctx context.Context, db queryer, owner func(post uint64) int32) (map[int32]Seen, error) {
 	seen := map[int32]Seen{}
-	const query = "SELECT 'at', partition_id, next_offset, next_seq FROM applied_offset UNION ALL " +
-		"SELECT 'post', post_id, count, dislike_count FROM like_count UNION ALL " +
-		"SELECT 'hours', partition_id, SUM(likes), SUM(dislikes) FROM like_hourly GROUP BY partition_id"
+	const query = "SELECT partition_id, 0, next_offset, next_seq, 0, 0, 0, 0 FROM applied_offset UNION ALL " +
+		"SELECT 0, post_id, 0, 0, count, dislike_count, 0, 0 FROM like_count UNION ALL " +
+		"SELECT partition_id, 0, 0, 0, 0, 0, SUM(likes), SUM(dislikes) FROM like_hourly GROUP BY partition_id"
 	return seen, each(ctx, db, query, func(rows *sql.Rows) error {
-		var what string
-		var id uint64
-		var a, b int64
-		err := rows.Scan(&what, &id, &a, &b)
-		p := int32(id)
-		if what == "post" {
-			p = owner(id)
+		var row Seen
+		var post uint64
+		err := rows.Scan(&row.Partition, &post, &row.Offset, &row.Seq, &row.Posts.Likes, &row.Posts.Dislikes,
+			&row.Hours.Likes, &row.Hours.Dislikes)
+		if post != 0 {
+			row.Partition = owner(post)
 		}
-		s := seen[p]
-		s.Partition = p
-		switch what {
-		case "at":
-			s.Position = Position{a, uint64(b)}
-		case "post":
-			s.Posts = s.Posts.plus(Count{a, b})
-		case "hours":
-			s.Hours = Count{a, b}
-		}
-		seen[p] = s
+		s := seen[row.Partition]
+		row.Offset, row.Seq = row.Offset+s.Offset, row.Seq+s.Seq
+		row.Posts, row.Hours = row.Posts.plus(s.Posts), row.Hours.plus(s.Hours)
+		seen[row.Partition] = row
 		return err
 	})
 }

@@ -331,6 +331,14 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 				inFirst("posts", set("reaction", "DISLIKE"))(b)
 			}
 		}, "/v1/likes:get (viewer): post "},
+		"viewer's reaction left out": {many, func(b object) {
+			if b["reactions_as_of"] != nil {
+				delete(b["posts"].([]any)[0].(object), "reaction")
+			}
+		}, "has a reaction without a viewer"},
+		"partition of no post": {many, listed("as_of", func(list []any) []any {
+			return append(list, object{"partition": 7, "offset": 1})
+		}), "as_of has partitions without any of the posts"},
 		"viewer's position too low": {many, func(b object) {
 			if b["reactions_as_of"] != nil {
 				inFirst("reactions_as_of", set("offset", 5))(b)
@@ -346,11 +354,6 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 		"too few posts":      {many, listed("posts", withoutFirst), "requested 5 posts, got 4"},
 		"as_of not in order": {many, listed("as_of", reversed), "once, in order"},
 		"unknown field":      {post, set("shares", 1), `unknown field "shares"`},
-		"viewer's reaction left out": {many, func(b object) {
-			if b["reactions_as_of"] != nil {
-				delete(b["posts"].([]any)[0].(object), "reaction")
-			}
-		}, "partitions without any of the posts"},
 		"partition left out": {stats, listed("partitions", withoutFirst), "partitions are missing"},
 	}
 	compared := func(t *testing.T, s spoilt) (*ReaderResult, error) {

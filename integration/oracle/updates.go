@@ -93,10 +93,13 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 func (u *published) reach(partition int32, offset int64, d *Differences) {
 	part := u.part(partition)
 	for ; len(part.seen) > 0 && part.seen[0].Offset <= offset; part.seen = part.seen[1:] {
-		part.hold(partition, part.seen[0].Position, d)
-		if part.whole { // otherwise the fold of no part of likes is the same
-			part.seen[0].source = part.source
-			part.due = append(part.due, part.seen[0])
+		seen := part.seen[0]
+		part.hold(partition, seen.Position, d)
+		switch seen.source = part.source; {
+		case part.whole:
+			part.due = append(part.due, seen)
+		case seen.Posts != seen.Hours: // the fold of no part of likes is the same, but these must be
+			d.Add("I9", "%+v differs within", seen)
 		}
 	}
 }
