@@ -114,17 +114,21 @@ func TestMetricsAreRemovedWithThePartition(t *testing.T) {
 	})
 }
 
+// A lost membership is regained at once, however often it was lost before.
 func TestLostMembershipIsRegained(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 5)
 	p, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 5))
-	for i, e := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration} {
+	for i, e := range slices.Repeat([]*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration}, 4) {
 		before := l.count(0, "Fence")
-		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: e})
+		lost := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: e})
+		require.NoError(t, lost.Wait(t.Context(), 1))
+		begin := time.Now()
 		testkit.WaitFor(t, "a new assignment after "+e.Message, func() bool {
 			return l.count(0, "Fence") > before && p.Ready() == nil
 		})
+		require.Less(t, time.Since(begin), 4*time.Second, "loss %d", i+1)
 		c.Produce(testkit.Records(input, 0, 5+5*i, 5)...)
 		l.waitProcessed(0, offsets(0, int64(10+5*i)))
 	}

@@ -122,7 +122,7 @@ func (g *generator) future() *kgo.Record {
 	return g.record(e)
 }
 
-// astray makes a misrouted record. Some claim to have been forwarded already.
+// astray makes a misrouted record. Some claim to have been forwarded already, in any layout.
 func (g *generator) astray() *kgo.Record {
 	e := g.next(time.Now())
 	rec := g.record(e)
@@ -133,7 +133,7 @@ func (g *generator) astray() *kgo.Record {
 		int(g.partitions))
 	rec.Partition = (int32(right) + 1 + g.random.Int32N(g.partitions-1)) % g.partitions
 	if g.random.IntN(20) == 0 {
-		rec.Headers = []kgo.RecordHeader{{Key: "kudos.forwarded", Value: []byte("0@0")}}
+		rec.Headers = []kgo.RecordHeader{{Key: "kudos.forwarded", Value: []byte("0@0/4000000000")}}
 	}
 	return rec
 }

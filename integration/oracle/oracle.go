@@ -210,7 +210,7 @@ func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 	origin := ""
 	for _, h := range rec.Headers {
 		if h.Key == "kudos.forwarded" {
-			origin = string(h.Value)
+			origin, _, _ = strings.Cut(string(h.Value), "/") // then, in which layout
 		}
 	}
 	misrouted := o.fold.partitionOf(e.Post, e.User) != rec.Partition
