@@ -93,7 +93,7 @@ func (g *group) join() (err error) {
 		kgo.Balancers(&g.balancer),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		// The client counts each loss of the membership, however long ago the last was, and by default waits for up to 5 s.
+		// The client counts each loss of membership, however long after the last, and waits for up to 5 s by default.
 		kgo.RetryBackoffFn(func(int) time.Duration { return 250 * time.Millisecond }),
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { g.assigned() }),

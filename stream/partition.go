@@ -95,8 +95,7 @@ type Partition struct {
 	lastDone time.Time // when the last batch or tick ended
 	retryAt  time.Time // when a parked or fenced partition is tried again
 	opened   chan struct{}
-	// workedIn is the generation in which it last processed records or tried to open. A fenced partition is not opened
-	// again in it.
+	// workedIn is the generation of its last records or attempt to open. If fenced, it is not opened again in it.
 	workedIn int32
 	unknown  bool      // the last attempt to open ended with UNKNOWN_MEMBER_ID, for the first time
 	first    sync.Once // closes opened after the first Open, successful or not
@@ -152,13 +151,12 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 		if time.Now().Before(p.retryAt) {
 			return false
 		}
-		if p.unknown {
-			p.open(ctx)
-			return true
+		if !p.unknown {
+			p.retryAt = time.Now().Add(p.rejoinAfter())
+			p.loop.rejoin()
+			return false
 		}
-		p.retryAt = time.Now().Add(p.rejoinAfter())
-		p.loop.rejoin()
-		return false
+		fallthrough
 	case state != StateRunning:
 		p.open(ctx)
 		return true
@@ -318,7 +316,7 @@ func (p *Partition) fail(err error) {
 		// No warning: in a rebalance, the new owner cuts off what is in flight. rejoin warns if there was none.
 		p.log.Info("gave up the partition: waiting for a new assignment", "event", "partition_fenced", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
-		// Nothing was initialized, and a coordinator that lost its role while it was unavailable says so, too: ask again.
+		// A coordinator that lost its role while it was unavailable says so, too, and nothing was initialized.
 		if p.unknown = !p.unknown && errors.Is(err, kerr.UnknownMemberID); p.unknown {
 			p.retryAt = time.Now().Add(p.opts.SessionTimeout / 3)
 		}

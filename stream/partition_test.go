@@ -276,24 +276,6 @@ func TestFencedPartitionRequestsANewAssignment(t *testing.T) {
 	require.Equal(t, "input/0 fenced: this process lost the partition", p.Status().String())
 }
 
-// A broker that was paused answers the check of the membership as the coordinator that it is no longer (seen in chaos).
-func TestUnknownMemberAsksOnceMore(t *testing.T) {
-	p, loop, l, _ := opened(t, 0)
-	lost := fmt.Errorf("checking membership: %w: %w", kafka.ErrFenced, kerr.UnknownMemberID)
-	l.fence = func(context.Context, *fakeWorker) error { return lost }
-	p.fail(lost)
-	require.Less(t, time.Until(p.retryAt), p.opts.SessionTimeout/2)
-	p.retryAt = time.Now()
-	require.True(t, p.Step(t.Context()), "it asks again")
-	require.Greater(t, time.Until(p.retryAt), p.opts.SessionTimeout, "then it waits for a rebalance")
-	require.Equal(t, 2, l.count(0, "Fence"))
-	p.fail(lost)
-	l.fence, p.retryAt = nil, time.Now()
-	require.True(t, p.Step(t.Context()))
-	require.Equal(t, StateRunning, p.Status().State)
-	require.Zero(t, loop.rejoins.Load())
-}
-
 // Control records after the position count when no record is left, and a batch covers those that came with it.
 func TestSettledPosition(t *testing.T) {
 	p, _, _, handed := opened(t, 5)

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/stream/kafka"
 )
 
 func quick(o *ProcessorOptions) {
@@ -236,4 +237,22 @@ func TestStopWithoutClients(t *testing.T) {
 		return err != nil && !strings.Contains(err.Error(), "not started")
 	})
 	stop()
+}
+
+// A broker that was paused answers the check of the membership as the coordinator that it is no longer (seen in chaos).
+func TestUnknownMemberAsksOnceMore(t *testing.T) {
+	p, loop, l, _ := opened(t, 0)
+	lost := fmt.Errorf("checking membership: %w: %w", kafka.ErrFenced, kerr.UnknownMemberID)
+	l.fence = func(context.Context, *fakeWorker) error { return lost }
+	p.fail(lost)
+	require.Less(t, time.Until(p.retryAt), p.opts.SessionTimeout/2)
+	p.retryAt = time.Now()
+	require.True(t, p.Step(t.Context()), "it asks again")
+	require.Greater(t, time.Until(p.retryAt), p.opts.SessionTimeout, "then it waits for a rebalance")
+	require.Equal(t, 2, l.count(0, "Fence"))
+	p.fail(lost)
+	l.fence, p.retryAt = nil, time.Now()
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, StateRunning, p.Status().State)
+	require.Zero(t, loop.rejoins.Load())
 }

@@ -295,10 +295,11 @@ func repartition(ctx context.Context, f *fault) error {
 	defer f.away()() // counting pauses meanwhile
 	for tries := int64(1); ; tries++ {
 		err := f.sys.kudos(ctx, "topics", "repartition", "--yes", "--set", "topics.replication_factor=3",
-			"--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions), "--set", "topics.user_buckets="+buckets,
+			"--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions),
+			"--set", "topics.user_buckets="+buckets,
 			"--brokers", strings.Join(f.sys.network.brokerList(), ","), "--mysql-dsn", f.sys.dsn())
 		if err == nil {
-			f.show("runs of kudos topics repartition, with failed ones", tries)
+			f.show("runs of kudos topics repartition", tries)
 			return nil
 		}
 		if e := wait(ctx, time.Second); e != nil {

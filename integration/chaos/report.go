@@ -117,13 +117,13 @@ func (r *Report) Line() string {
 // WriteTable writes the report in Markdown.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| fault | what | faults |\n|---|---|---:|\n")
+	fmt.Fprintf(&b, "|fault|what|faults|\n|---|---|---:|\n")
 	for _, k := range r.Kinds {
-		fmt.Fprintf(&b, "| %s | %s | %d |\n", k.Name, k.What, k.Faults)
+		fmt.Fprintf(&b, "|%s|%s|%d|\n", k.Name, k.What, k.Faults)
 	}
-	fmt.Fprintf(&b, "| **all** | build %s, seeds %v: %d episodes, %.0f minutes | **%d** |\n\n",
+	fmt.Fprintf(&b, "|**all**|build %s, seeds %v: %d episodes, %.0f minutes|**%d**|\n\n",
 		r.Build, r.Seeds, r.Episodes, r.Seconds/60, r.Faults)
-	fmt.Fprintf(&b, "| counted | |\n|---|---:|\n")
+	fmt.Fprintf(&b, "|counted| |\n|---|---:|\n")
 	for _, row := range []struct {
 		what string
 		n    int64
@@ -135,14 +135,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		{"kudos processes that exited by themselves and were restarted", int64(r.UnexpectedExits)},
 		{"transactions torn by Kafka (below); each parked a partition until the named action", int64(len(r.Torn))},
 	} {
-		fmt.Fprintf(&b, "| %s | %d |\n", row.what, row.n)
+		fmt.Fprintf(&b, "|%s|%d|\n", row.what, row.n)
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
-		fmt.Fprintf(&b, "| %s | %d |\n", what, r.Evidence[what])
+		fmt.Fprintf(&b, "|%s|%d|\n", what, r.Evidence[what])
 	}
-	fmt.Fprintf(&b, "\n| longest stalls | of it away | not away | faults that were on |\n|---:|---:|---:|---|\n")
+	fmt.Fprintf(&b, "\n|longest stalls|of it away|not away|faults that were on|\n|---:|---:|---:|---|\n")
 	for _, s := range r.Stalls {
-		fmt.Fprintf(&b, "| %.1f s | %.1f s | %.1f s | %s |\n", s.Seconds, s.AwaySeconds, s.Beyond(),
+		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(),
 			strings.Join(s.Faults, ", "))
 	}
 	for i, where := range r.Torn {

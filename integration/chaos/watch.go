@@ -164,8 +164,8 @@ type Stall struct {
 	Partition int32     `json:"partition"`
 	Begin     time.Time `json:"begin"` // where to look in the logs, which -keep keeps
 	Seconds   float64   `json:"seconds"`
-	// AwaySeconds are those in which a fault took away what partitions need: MySQL or its rows, a broker, connections to
-	// them, a disk, or all processors. Each partition needs all brokers: leaders and coordinators are spread over them.
+	// AwaySeconds are those in which a fault took away what partitions need: MySQL or its rows, a broker, connections,
+	// a disk, or all processors. Each partition needs all brokers: leaders and coordinators are spread over them.
 	AwaySeconds float64  `json:"away_seconds"`
 	Faults      []string `json:"faults"` // that were on
 }

@@ -99,7 +99,7 @@ func TestUpdates(t *testing.T) {
 	require.Zero(t, d.Total, "%s", d.String())
 	u.part(0).fold = one
 	u.part(0).folded(10, &d)
-	told(t, d, "I9 at offset 3 seq 2 of like-updates/0, like_count was seen to sum up to {1 0}, like_hourly to {2 0}, the ")
+	told(t, d, "I9 at offset 3 seq 2 of like-updates/0, like_count added up to {1 0}, like_hourly to {2 0}")
 	d = Differences{}
 	u.add(update(t, 4, 3, 20, 0, Count{}), &d)
 	told(t, d, "I3 MySQL was seen at offset 4 seq 4")

@@ -108,8 +108,8 @@ func (u *published) reach(partition int32, offset int64, d *Differences) {
 func (p *publishedPart) folded(source int64, d *Differences) {
 	for ; len(p.due) > 0 && p.due[0].source <= source; p.due = p.due[1:] {
 		if s := p.due[0]; s.Posts != p.fold || s.Hours != p.fold {
-			d.Add("I9", "at %v of like-updates/%d, like_count was seen to sum up to %v, like_hourly to %v, the fold to %v",
-				s.Position, s.Partition, s.Posts, s.Hours, p.fold)
+			const text = "at %v of like-updates/%d, like_count added up to %v, like_hourly to %v, the fold to %v"
+			d.Add("I9", text, s.Position, s.Partition, s.Posts, s.Hours, p.fold)
 		}
 	}
 }

@@ -20,14 +20,14 @@ func TestWrite(t *testing.T) {
 		return string(text)
 	}
 	require.NoError(t, s.write(&chaos.Report{Faults: 7}))
-	require.Contains(t, read(path), tableBegin+"\n\n| fault |")
+	require.Contains(t, read(path), tableBegin+"\n\n|fault|")
 	require.Contains(t, read(s.report), `"faults": 7`)
 
 	require.NoError(t, os.WriteFile(path, []byte("# Reliability\n\n"+tableBegin+"\nold\n"+tableEnd+"\n\nmore\n"),
 		0o644))
 	for range 2 {
 		require.NoError(t, s.write(&chaos.Report{Faults: 8}))
-		require.Regexp(t, `^# Reliability\n\n`+tableBegin+`\n\n\| fault \|[^Z]*\n\n`+tableEnd+`\n\nmore\n$`, read(path))
+		require.Regexp(t, `^# Reliability\n\n`+tableBegin+`\n\n\|fault\|[^Z]*\n\n`+tableEnd+`\n\nmore\n$`, read(path))
 		require.NotContains(t, read(path), "\nold\n")
 	}
 	require.NoError(t, os.WriteFile(path, []byte("# Reliability\n"), 0o644))
