@@ -21,7 +21,7 @@ import (
 	"kudos/stream/store"
 )
 
-// beatingKafka answers heartbeats, and initializes every transactional id.
+// beatingKafka answers heartbeats and its version, and initializes every transactional id.
 type beatingKafka struct {
 	kafka.Clients
 	kafka.TxnClient
@@ -36,8 +36,12 @@ func (k *beatingKafka) ProducerID(context.Context) (int64, int16, error) { retur
 func (k *beatingKafka) Close()                                           {}
 func (k *beatingKafka) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
 	resp := req.ResponseKind()
-	if heartbeat, ok := resp.(*kmsg.HeartbeatResponse); ok {
-		heartbeat.ErrorCode = k.code
+	switch resp := resp.(type) {
+	case *kmsg.HeartbeatResponse:
+		resp.ErrorCode = k.code
+	case *kmsg.ApiVersionsResponse:
+		resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{
+			{Name: "transaction.version", MaxVersionLevel: 2}}
 	}
 	return resp, k.err
 }

@@ -216,6 +216,10 @@ func (c *cluster) fence(co *coordinator, pid int64, epoch int16) *kerr.Error {
 
 // Request handles exactly the requests that the workers send.
 func (c *client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if _, ok := req.(*kmsg.ApiVersionsRequest); ok { // a client knows them from connecting
+		return &kmsg.ApiVersionsResponse{FinalizedFeatures: []kmsg.ApiVersionsResponseFinalizedFeature{
+			{Name: "transaction.version", MaxVersionLevel: 2}}}, nil
+	}
 	what := kmsg.NameForKey(req.Key())
 	if err := c.sent(ctx, what); err != nil {
 		return nil, err

@@ -44,7 +44,11 @@ func asFenced(err error) error {
 
 // fence initializes the client's transactional id: the previous owner can no longer write under it, its open
 // transaction is aborted, and one that it has committed is complete. The fold and every tool take a partition this way.
+// It checks the version each time: without KIP-890, a late EndTxn ends a later transaction.
 func fence(ctx context.Context, cl TxnClient) error {
+	if err := RequireTransactionVersion2(ctx, cl); err != nil {
+		return err
+	}
 	_, _, err := cl.ProducerID(ctx)
 	return asFenced(err)
 }

@@ -155,6 +155,17 @@ func TestMembershipEndsBetweenTheIDs(t *testing.T) {
 	require.ErrorContains(t, late.Commit(context.Background(), pair("a"), Position{Offset: 1}), "must be fenced again")
 }
 
+// The version of transactions may be downgraded while the owner runs.
+func TestFenceAfterADowngrade(t *testing.T) {
+	_, _, tx := fencedCluster(t)
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	req.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{
+		{Feature: "transaction.version", MaxVersionLevel: 1, UpgradeType: 2}}
+	_, err := req.RequestWith(testkit.Context(t), tx.Client())
+	require.NoError(t, err)
+	require.ErrorContains(t, tx.Fence(testkit.Context(t)), "the cluster's transaction.version is below 2")
+}
+
 // Kafka forgets an id that was not used for long. Nobody else has taken the partition: it is fenced again.
 func TestExpiredIDIsNotFenced(t *testing.T) {
 	c, m, tx := fencedCluster(t)

@@ -75,6 +75,7 @@ var mutants = []mutant{
 	{2, "one transactional id per partition, whoever owns it", one("processor/processor.go",
 		"schema.FoldTransactionalIDs(a.Partition),\n		Member", "[]string{time.Now().String(), time.Now().String()},\n		Member"), real("TestRule2")},
 	{2, "the transactional id is initialized before anything is read", one("stream/kafka/fencing.go", "	_, _, err := cl.ProducerID(ctx)\n", "	var err error\n"), real("TestRule2")},
+	{2, "the version of transactions is checked at each fence", one("stream/kafka/fencing.go", "RequireTransactionVersion2(ctx, cl); err != nil", "RequireTransactionVersion2(ctx, cl); err != nil && false"), test("stream/kafka", "TestFenceAfterADowngrade")},
 	{2, "the second transactional id is initialized, too", one(txnGo, "	return fence(ctx, cl)\n", "	if len(t.cls) > 1 {\n		return nil\n	}\n	return fence(ctx, cl)\n"), simulation},
 	{2, "a tool initializes the second transactional id, too", one("stream/kafka/fencing.go", "	for _, id := range ids {", "	for _, id := range ids[:1] {"), test("stream/kafka", "TestToolFencesAllIDs")},
 	{2, "the membership is checked before each transactional id", one(txnGo,
