@@ -287,21 +287,3 @@ func FuzzParseBatch(f *testing.F) {
 		require.Empty(t, byNumber)
 	})
 }
-
-// BenchmarkParseBatch decodes a full batch: the cost of a line without Kafka.
-func BenchmarkParseBatch(b *testing.B) {
-	const lines = 10_000
-	var body bytes.Buffer
-	for i := range lines {
-		fmt.Fprintf(&body, `{"post_id":%d,"user_id":"%d","action":"LIKE","time_ms":1700000000000,"region":"US-CA"}%s`,
-			i%1000+1, i+1, "\n")
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		got, ok := parseBatch(body.Bytes(), lines, &schema.Event{TimeMs: 1})
-		if !ok || len(got) != lines || got[lines-1].fieldError != nil {
-			b.Fatal(ok, len(got))
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*lines), "ns/line")
-}
