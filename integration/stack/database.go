@@ -27,6 +27,7 @@ type DatabaseOptions struct {
 	Keep      bool         // data and logs after Close
 	ExtraArgs []string     // are added to the server's command line and override this package's settings
 	Env       []string     // is added to the server's environment
+	Disk      bool         // the data is on its own Disk
 	Log       *slog.Logger // of starts and ends; default: none
 }
 
@@ -74,6 +75,12 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(data, 0o700), os.Mkdir(temporary, 0o700)); err != nil {
 		return err
 	}
+	var disk *Disk
+	if o.Disk {
+		if disk, err = NewDisk(data); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(account.own(data), account.own(temporary)); err != nil {
 		return err
 	}
@@ -90,6 +97,7 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 			Log: filepath.Join(d.dir, "server.log"), Account: account.runs},
 		probe: func(ctx context.Context) error { return d.answers(ctx, data) },
 		log:   o.Log,
+		disk:  disk,
 	}
 	return nil
 }

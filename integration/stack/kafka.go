@@ -22,6 +22,7 @@ type KafkaOptions struct {
 	Dir   string
 	Keep  bool // data and logs after Close
 	Nodes int  // 1 or 3, each is broker and controller; default: 1
+	Disks bool // each node's data is on its own Disk
 	// Fronted gives each node a second listener, with the address of a proxy as its advertised listener: see Fronts.
 	Fronted bool
 	// Secure gives each node another listener, for clients with certificates of this authority, SCRAM authentication
@@ -125,6 +126,12 @@ func (k *Kafka) prepare() error {
 		name := fmt.Sprintf("kafka node %d", n.id)
 		n.Server = &Server{command: n.javaCommand(name, "server.log", "kafka.Kafka", "server.properties"),
 			probe: n.answers, log: k.options.Log}
+		if k.options.Disks {
+			var err error
+			if n.disk, err = NewDisk(filepath.Join(n.dir, "data")); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -209,7 +216,7 @@ func (k *Kafka) Close() error {
 	var errs []error
 	for _, n := range k.nodes {
 		if n.Server != nil {
-			n.end()
+			errs = append(errs, n.end())
 		}
 		for _, port := range []*Reservation{n.broker, n.controller, n.secure, n.behind, n.front} {
 			errs = append(errs, port.Release())

@@ -32,6 +32,7 @@ const (
 	NeedValgrind
 	NeedRedis
 	NeedGalera
+	NeedDisk
 )
 
 // Missing reports which of the software is missing and how to install it; nil if everything is installed.
@@ -52,6 +53,8 @@ func Missing(ctx context.Context, needs ...Software) error {
 			_, err = find("valgrind", "valgrind")
 		case NeedRedis:
 			_, err = find("redis-server", "Redis")
+		case NeedDisk:
+			err = missingDisk()
 		case NeedGalera:
 			err = missingGalera()
 		}

@@ -29,6 +29,7 @@ type Server struct {
 	command child.Command
 	probe   func(context.Context) error // returns nil when it answers
 	log     *slog.Logger
+	disk    *Disk // of its data; may be nil
 
 	launching sync.Mutex
 	latest    atomic.Pointer[child.Process] // nil before the first start
@@ -55,6 +56,9 @@ func (s *Server) launch() (*child.Process, error) {
 	defer s.launching.Unlock()
 	if pid := s.PID(); pid != 0 {
 		return nil, fmt.Errorf("start %s: already running, pid %d", s.command.Name, pid)
+	}
+	if err := s.disk.mount(); err != nil {
+		return nil, err
 	}
 	p, err := child.Start(s.command)
 	if err == nil {
@@ -202,10 +206,11 @@ func (s *Server) LogTail() string { return child.Tail(s.command.Log) }
 // String returns the server's name, such as "kafka node 0".
 func (s *Server) String() string { return s.command.Name }
 
-func (s *Server) end() {
+func (s *Server) end() error {
 	if p := s.latest.Load(); p != nil {
 		p.Kill()
 	}
+	return s.disk.Close()
 }
 
 type single struct {
@@ -222,11 +227,11 @@ func (s *single) Address() string { return s.port.Address() }
 func (s *single) Dir() string { return s.dir }
 
 // Close kills the server and removes its data. It may be called more than once.
-func (s *single) Close() error {
+func (s *single) Close() (err error) {
 	if s.Server != nil {
-		s.end()
+		err = s.end()
 	}
-	err := s.port.Release()
+	err = errors.Join(err, s.port.Release())
 	if !s.keep {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
