@@ -241,7 +241,7 @@ func (s *Store) rebuild() error {
 }
 
 func (s *Store) loadLocal() error {
-	s.id = kafka.LogID{}
+	s.id, s.epoch = kafka.LogID{}, -1
 	s.offset.Store(offsetNone)
 	value, closer, err := s.db.Get([]byte(localKey))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -251,11 +251,11 @@ func (s *Store) loadLocal() error {
 		return err
 	}
 	defer closer.Close()
-	id, offset, ok := decodeLocal(value)
+	id, offset, epoch, ok := decodeLocal(value)
 	if !ok {
 		return errUnknownLog
 	}
-	s.id = id
+	s.id, s.epoch = id, epoch
 	s.offset.Store(offset)
 	return nil
 }
