@@ -114,11 +114,11 @@ func (d *Database) arguments() []string {
 	}
 }
 
-// answers checks that the server on the port serves this data directory.
+// answers checks that the server on the port serves this data directory, tables included: a node of Galera may not yet.
 func (d *Database) answers(ctx context.Context, data string) error {
 	return d.session(ctx, func(c *sqlx.Conn) error {
 		var serving string
-		if err := c.GetContext(ctx, &serving, "SELECT @@datadir"); err != nil {
+		if err := c.GetContext(ctx, &serving, "SELECT @@datadir FROM mysql.user LIMIT 1"); err != nil {
 			return err
 		}
 		if filepath.Clean(serving) != filepath.Clean(data) {
