@@ -125,8 +125,9 @@ streams: ## run the tests of the Kafka Streams peer (Java)
 # With RECORD=file, it continues after the schedules that the file has of the same build and seed, and adds to them.
 SCHEDULES ?= 100000
 SEED ?= 1
-# What the reports of several runs of chaos and simulation must have in common to add up. Reports are in docs.
-BUILD = $(shell git rev-parse --short=10 HEAD)$(shell git diff --quiet HEAD -- . ':!docs' || date +-modified-%s)
+# What the reports of several runs of chaos and simulation must have in common to add up: all files but the docs, which
+# have the reports.
+BUILD = $(shell git ls-tree -r HEAD | grep -v '\.md$$\|\tdocs/' | git hash-object --stdin | cut -c1-10)$(shell git diff --quiet HEAD -- . ':!docs' || date +-modified-%s)
 simulate: ## run SCHEDULES of the real workers on models of Kafka and MySQL: crashes, zombies, lost commits …
 	@$(if $(RECORD),integration/simulate.sh "$(SCHEDULES)" "$(SEED)" "$(BUILD)" "$(RECORD)"; exit $$?;) \
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \
