@@ -252,7 +252,7 @@ func TestFoldContinuesInGrownTopics(t *testing.T) {
 			require.NoError(t, err)
 			s.react(100)
 			p.stop()
-			p = s.run()
+			p = s.run(betweenRetries)
 			p.waitParked("action: kudos topics repartition --set topics.partitions=6")
 			s.grow(6)
 			p.waitReady()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,11 +40,15 @@ func newRepartitioned(t *testing.T, events int, change ...func(*processor.Option
 	s := &repartitioned{system: newSystem(t), random: rand.New(rand.NewPCG(4, 8)), clock: 1.7e12,
 		want: map[fold.PairKey]schema.Event{}}
 	s.layout, _ = schema.NewLayout(partitions, "")
-	p := s.run(change...)
+	p := s.run(append(change, betweenRetries)...)
 	s.react(events)
 	s.waitCounted()
 	return s, p
 }
+
+// betweenRetries leaves a tool time for its transaction, under the race detector too: each retry of a parked partition
+// takes the transactional id over. The default leaves 5 s.
+func betweenRetries(o *processor.Options) { o.ParkInterval = 2 * time.Second }
 
 // react writes n random events, by the layout that writers know.
 func (s *repartitioned) react(n int) {
