@@ -37,7 +37,6 @@ type TopicInfo struct {
 	ID         [16]byte
 	Partitions int32
 	Leaders    []int32 // broker ids by partition, -1 where there is no leader
-	Epochs     []int32 // leader epochs by partition, -1 where there is no leader
 	Replicas   int     // the replication factor, the lowest of all partitions
 }
 
@@ -70,11 +69,11 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		case err != nil:
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
-		none := slices.Repeat([]int32{-1}, len(t.Partitions))
-		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(none)), Leaders: none, Epochs: slices.Clone(none)}
+		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)),
+			Leaders: slices.Repeat([]int32{-1}, len(t.Partitions))}
 		for _, p := range t.Partitions {
 			if int(p.Partition) < len(info.Leaders) && p.ErrorCode == 0 {
-				info.Leaders[p.Partition], info.Epochs[p.Partition] = p.Leader, p.LeaderEpoch
+				info.Leaders[p.Partition] = p.Leader
 			}
 			if info.Replicas == 0 || len(p.Replicas) < info.Replicas {
 				info.Replicas = len(p.Replicas)

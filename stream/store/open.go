@@ -241,7 +241,7 @@ func (s *Store) rebuild() error {
 }
 
 func (s *Store) loadLocal() error {
-	s.id, s.epoch = kafka.LogID{}, -1
+	s.id = kafka.LogID{}
 	s.offset.Store(offsetNone)
 	value, closer, err := s.db.Get([]byte(localKey))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -251,11 +251,11 @@ func (s *Store) loadLocal() error {
 		return err
 	}
 	defer closer.Close()
-	id, offset, epoch, ok := decodeLocal(value)
+	id, offset, ok := decodeLocal(value)
 	if !ok {
 		return errUnknownLog
 	}
-	s.id, s.epoch = id, epoch
+	s.id = id
 	s.offset.Store(offset)
 	return nil
 }

@@ -29,7 +29,7 @@ func (s *Store) openBuffer() error {
 	if err != nil {
 		return err
 	}
-	s.spilled, s.spilledEpoch = s.offset.Load(), s.epoch
+	s.spilled = s.offset.Load()
 	total := s.db.Metrics().Total()
 	s.buffer = s.memory.Open(uint64(total.TablesSize)/filterKeyBytes, func(each func(key []byte) bool) error {
 		for ok := iter.First(); ok && each(iter.Key()); ok = iter.Next() {
@@ -67,7 +67,6 @@ func (s *Store) abandon() {
 	if s.buffer != nil && s.buffer.Unsealed() {
 		s.buffer.Abandon()
 		s.offset.Store(s.spilled)
-		s.epoch = s.spilledEpoch
 	}
 }
 
@@ -79,13 +78,13 @@ func (s *Store) beginSpill() error {
 	if err := s.buffer.Settle(); err != nil {
 		return err
 	}
-	offset, epoch, id, background := s.offset.Load(), s.epoch, s.id, s.background
+	offset, id, background := s.offset.Load(), s.id, s.background
 	if s.buffer.Empty() && offset == s.spilled {
 		return nil
 	}
-	s.spilled, s.spilledEpoch = offset, epoch
+	s.spilled = offset
 	s.buffer.Spill(func(sp *buffer.Spill) error {
-		err := s.writeOut(sp, encodeLocal(id, offset, epoch))
+		err := s.writeOut(sp, encodeLocal(id, offset))
 		if err != nil {
 			s.giveUp(background, err)
 		}

@@ -36,7 +36,6 @@ type Store struct {
 	buffer        *buffer.Buffer // nil while closed, or without memory
 	spillOptions  sstable.WriterOptions
 	spilled       int64 // offset of the last spill, done or in progress
-	spilledEpoch  int32
 
 	lock       *pebble.Lock
 	db         *pebble.DB
@@ -46,7 +45,6 @@ type Store struct {
 	background background  // of the db that is open, or was last
 
 	offset atomic.Int64 // of the last log record that the store covers; offsetNone: none
-	epoch  int32        // its leader epoch, or a lower one; -1: not known
 }
 
 const offsetNone = -1 << 62 // below every offset, and not one of goka's special values
@@ -54,13 +52,12 @@ const offsetNone = -1 << 62 // below every offset, and not one of goka's special
 // localKey holds the store's own record: which log, and the offset. It is among the log's keys; none may equal it.
 const localKey = "_local"
 
-const localVersion = 2 // 1 had no leader epoch
+const localVersion = 1
 
 // Write is one atomic change of a Store.
 type Write struct {
-	s     *Store
-	epoch int32
-	b     *pebble.Batch
+	s *Store
+	b *pebble.Batch
 	// entries and bytes hold the change of a store with a buffer.
 	entries []entry
 	bytes   []byte
@@ -72,13 +69,10 @@ type entry struct{ key, value []byte }
 // NewWrite starts a change; Commit or Discard it.
 func (s *Store) NewWrite() *Write {
 	if s.buffer != nil {
-		return &Write{s: s, epoch: s.epoch}
+		return &Write{s: s}
 	}
-	return &Write{s: s, epoch: s.epoch, b: s.db.NewBatch()}
+	return &Write{s: s, b: s.db.NewBatch()}
 }
-
-// SetEpoch sets the leader epoch of the last log record that it covers, or a lower one, such as -1.
-func (w *Write) SetEpoch(epoch int32) { w.epoch = max(w.epoch, epoch) }
 
 // Set sets a key; a nil value deletes it.
 func (w *Write) Set(key, value []byte) error {
@@ -129,7 +123,6 @@ func (w *Write) Commit(offset int64) error {
 	if err := w.s.failed("writing", w.s.unusableWhy()); err != nil {
 		return err
 	}
-	w.s.epoch = w.epoch
 	if w.b == nil {
 		w.s.buffer.Stage(len(w.entries), func(i int) ([]byte, []byte) { return w.entries[i].key, w.entries[i].value })
 		return w.s.seal(offset)
@@ -150,7 +143,7 @@ func (s *Store) failed(operation string, err error) error {
 }
 
 func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error {
-	if err := b.Set([]byte(localKey), encodeLocal(id, offset, s.epoch), nil); err != nil {
+	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
 		return s.failed("writing", err)
 	}
 	return s.failed("writing", b.Commit(pebble.NoSync))
@@ -165,22 +158,17 @@ func (s *Store) Offset() (offset int64, ok bool) {
 // LogID returns which log this is a copy of, after CatchUp.
 func (s *Store) LogID() kafka.LogID { return s.id }
 
-func encodeLocal(id kafka.LogID, offset int64, epoch int32) []byte {
+func encodeLocal(id kafka.LogID, offset int64) []byte {
 	b := append(make([]byte, 0, 64), localVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(offset))
 	b = append(b, id.TopicID[:]...)
-	b = binary.BigEndian.AppendUint32(b, uint32(epoch))
 	return append(b, id.ClusterID...)
 }
 
-func decodeLocal(b []byte) (id kafka.LogID, offset int64, epoch int32, ok bool) {
-	if len(b) < 1+8+16+4 || b[0] == 0 || b[0] > localVersion {
-		return kafka.LogID{}, 0, 0, false
+func decodeLocal(b []byte) (id kafka.LogID, offset int64, ok bool) {
+	if len(b) < 1+8+16 || b[0] != localVersion {
+		return kafka.LogID{}, 0, false
 	}
-	cluster := b[25:]
-	if epoch = -1; b[0] > 1 {
-		epoch, cluster = int32(binary.BigEndian.Uint32(cluster)), cluster[4:]
-	}
-	id = kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(cluster)}
-	return id, int64(binary.BigEndian.Uint64(b[1:])), epoch, true
+	id = kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}
+	return id, int64(binary.BigEndian.Uint64(b[1:])), true
 }

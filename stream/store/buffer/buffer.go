@@ -123,8 +123,7 @@ func (b *Buffer) Abandon() {
 
 // touch asks the filter for the current hashes, and prefetches what is known of them.
 func (b *Buffer) touch() {
-	// Before the filter is asked: it may lack a part of the last spill while that is in progress, or if it has failed.
-	b.spilling = !b.Settled() || b.spill != nil && b.spill.err != nil
+	b.spilling = b.isSpilling() // before the filter is asked: it has all keys of a spill that is done
 	b.onDisk = ^uint64(0)
 	if b.build == nil {
 		b.onDisk = b.filter.mayHaveOf(b.hashes)
@@ -171,9 +170,7 @@ func (b *Buffer) Find(key []byte) (value []byte, known bool) {
 func (b *Buffer) Lookup(
 	n int, key func(i int) []byte, found func(i int, value []byte) error,
 ) (missing int, err error) {
-	if b.build != nil && isClosed(b.build.done) && b.build.ok {
-		b.build = nil
-	}
+	b.takeFilter()
 	b.missing, b.keys = b.missing[:0], b.keys[:0]
 	for i := range n {
 		if i%touchChunk == 0 {
