@@ -76,6 +76,9 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 		done()
 		select {
 		case <-p.Done():
+			if err == nil && p.Exit() == nil {
+				return nil // a command that has already succeeded
+			}
 			return fmt.Errorf("%s exited while starting: %w\n%s", s.command.Name, p.Ended(), child.Tail(s.command.Log))
 		default:
 		}
