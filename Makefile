@@ -127,7 +127,8 @@ SCHEDULES ?= 100000
 SEED ?= 1
 # What the reports of several runs of chaos and simulation must have in common to add up: all files but the docs, which
 # have the reports.
-BUILD = $(shell git ls-tree -r HEAD | grep -v '\.md$$\|\tdocs/' | git hash-object --stdin | cut -c1-10)$(shell git diff --quiet HEAD -- . ':!docs' || date +-modified-%s)
+BUILD = $(shell git ls-tree -r HEAD | grep -v '\.md$$\|\tdocs/' | git hash-object --stdin | cut -c1-10)$(MODIFIED)
+MODIFIED = $(shell git diff --quiet HEAD -- . ':!docs' ':!*.md' || date +-modified-%s)
 simulate: ## run SCHEDULES of the real workers on models of Kafka and MySQL: crashes, zombies, lost commits …
 	@$(if $(RECORD),integration/simulate.sh "$(SCHEDULES)" "$(SEED)" "$(BUILD)" "$(RECORD)"; exit $$?;) \
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \

@@ -22,7 +22,7 @@ type unit struct {
 	role  string        // what it is: processor, reader, …
 	admin string        // host:port of its admin server
 	base  string        // of a reader, http://host:port; "" for others
-	state string        // the directory of a processor's or reader's local state
+	state string        // the directory of its local state, or of the archive
 	disk  *disk         // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
 	exits atomic.Int64 // exits without a fault

@@ -14,7 +14,7 @@ import (
 // galeraProvider is the library that makes a MariaDB server a node of a Galera cluster, where Debian has it.
 const galeraProvider = "/usr/lib/galera/libgalera_smm.so"
 
-// missingGalera reports what a node needs beside MariaDB: the provider, and what copies the data of another node to it.
+// missingGalera reports what a node lacks in addition to MariaDB: the provider, and what copies another node's data.
 func missingGalera() error {
 	_, err := os.Stat(galeraProvider)
 	if err == nil {
