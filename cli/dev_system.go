@@ -279,8 +279,7 @@ func (d *devSystem) setUp(ctx context.Context) error {
 		return err
 	}
 	d.cfg.Topics.KeepRegions = !d.banner.EmbeddedKafka // those of a cluster that others use, too
-	_, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics, d.log)
-	if err != nil {
+	if _, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics, d.log); err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}
 	return d.data.restore(ctx, d.cfg, d.log)

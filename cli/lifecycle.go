@@ -31,8 +31,7 @@ type role interface {
 const traceTimeout = 5 * time.Second
 
 // runRole runs a role with an admin server, which outlives the role.
-func runRole(
-	ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger,
+func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger,
 ) error {
 	stopTracing, err := tracing.Setup(ctx, "kudos-"+name, buildVersion().Version)
 	if err != nil {

@@ -117,21 +117,21 @@ func shown(s setting, secret bool) any {
 	case string:
 		return maskURL(v)
 	case []string:
-		texts := make([]string, len(v))
-		for i, text := range v {
-			texts[i] = maskURL(text)
-		}
-		return texts
+		return texts(v, maskURL)
 	case time.Duration:
 		return durationText(v)
 	case []time.Duration:
-		texts := make([]string, len(v))
-		for i, d := range v {
-			texts[i] = durationText(d)
-		}
-		return texts
+		return texts(v, durationText)
 	}
 	return s.value.Interface()
+}
+
+func texts[T any](list []T, text func(T) string) []string {
+	result := make([]string, len(list))
+	for i, item := range list {
+		result[i] = text(item)
+	}
+	return result
 }
 
 // durationText formats a duration briefly: 24h, not 24h0m0s.
@@ -144,11 +144,7 @@ const mask = "***"
 // masked shows only whether a secret is set, and of a DSN everything but the password.
 func masked(s setting) any {
 	if dsns, ok := s.value.Interface().([]string); ok {
-		list := make([]string, len(dsns))
-		for i, dsn := range dsns {
-			list[i] = maskDSN(dsn)
-		}
-		return list
+		return texts(dsns, maskDSN)
 	}
 	switch text := s.value.String(); {
 	case strings.HasSuffix(s.key, "dsn"):

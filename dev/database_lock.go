@@ -126,8 +126,7 @@ func (h *serialHandler) ComQuery(ctx context.Context, conn *mysql.Conn, query st
 
 // ComMultiQuery executes the first statement and returns the rest, for which it is called again. So the first word of
 // query classifies all that it executes.
-func (h *serialHandler) ComMultiQuery(
-	ctx context.Context, conn *mysql.Conn, query string, send mysql.ResultSpoolFn,
+func (h *serialHandler) ComMultiQuery(ctx context.Context, conn *mysql.Conn, query string, send mysql.ResultSpoolFn,
 ) (rest string, err error) {
 	err = h.run(conn, query, func() (err error) {
 		rest, err = h.Handler.ComMultiQuery(ctx, conn, query, send)
@@ -144,8 +143,7 @@ func (h *serialHandler) ComStmtExecute(
 
 // ComPrepare, ComInitDB and ComResetConnection only read, or discard changes.
 
-func (h *serialHandler) ComPrepare(
-	ctx context.Context, conn *mysql.Conn, query string, prepare *mysql.PrepareData,
+func (h *serialHandler) ComPrepare(ctx context.Context, conn *mysql.Conn, query string, prepare *mysql.PrepareData,
 ) (fields []*querypb.Field, err error) {
 	err = h.run(conn, "", func() (err error) {
 		fields, err = h.Handler.ComPrepare(ctx, conn, query, prepare)

@@ -118,6 +118,19 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return ln, nil
 }
 
+// smallWrites bounds what the system keeps of responses that a client does not read, by default megabytes of each.
+type smallWrites struct{ net.Listener }
+
+const writeBuffer = 128 << 10
+
+func (l smallWrites) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(writeBuffer)
+	}
+	return conn, err
+}
+
 // Run listens on the configured address and serves; see Serve.
 func (s *Server) Run(ctx context.Context) error {
 	ln, err := s.Listen(ctx)
@@ -155,7 +168,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	s.addr = ln.Addr().String()
+	s.addr, ln = ln.Addr().String(), smallWrites{ln}
 	close(s.listening)
 	s.log.Info("listening", "event", "listening", "server", s.config.Name, "addr", s.addr) // read by package bench
 

@@ -87,6 +87,24 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 	require.NoError(t, stop())
 }
 
+// What a client does not read is kept by the server, not by the system in megabytes of buffers.
+func TestUnreadResponsesAreBounded(t *testing.T) {
+	s, sent := newServer(), make(chan int, 1)
+	s.HTTP.WriteTimeout = 300 * time.Millisecond
+	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n, piece := 0, make([]byte, 64<<10)
+		for _, err := w.Write(piece); err == nil; _, err = w.Write(piece) {
+			n += len(piece)
+		}
+		sent <- n
+	})
+	stop := run(t, s)
+	conn := testkit.DialFrom(t, "127.0.0.1", s.Addr(), request)
+	require.Less(t, <-sent, 1<<20)
+	require.NoError(t, conn.Close())
+	require.NoError(t, stop())
+}
+
 // A web page whose name points to 127.0.0.1 must not reach a server of kudos dev (DNS rebinding).
 func TestOtherHostsAreRejected(t *testing.T) {
 	s := NewServer(Config{

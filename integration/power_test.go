@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -43,7 +42,6 @@ func TestPowerLoss(t *testing.T) {
 	p.brokers, p.replication, p.dsn = p.kafka.Brokers(), 3, p.database.NewDatabase(t)
 	p.prepare()
 	unix.Sync() // the servers are older than their last writes
-	p.stateDir = t.TempDir()
 	p.folds = p.processor("processor", "--set", "processor.max_batch=500", "--set", "processor.park_interval=1s")
 	p.reads = p.reader("reader")
 	startAll(p.folds, p.reads.process, p.role("producer", "producer", "--set", "producer.http_addr="+api))
@@ -122,10 +120,9 @@ func (p *powered) losesTheEnd() {
 		_, said := p.folds.said("readyz")
 		return len(parked.FindAllString(said, -1)) == p.partitions, said
 	})
-	// The fold may have parked too, as each topic has lost its end elsewhere. This is right for what is left, unless
-	// a store keeps what its changelog has lost.
+	// The fold may have parked too, as each topic has lost its end elsewhere. This is right for what is left: stores
+	// notice what their changelogs have lost.
 	p.folds.stop()
-	require.NoError(p.t, os.RemoveAll(p.stateDir))
 	p.deleteTopic(schema.TopicUpdates) // it has deltas of lost likes, or may lack some
 	p.topicsApply()
 	p.rebuild("--from-events")

@@ -28,6 +28,7 @@ func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 }
 
 func (w *foldWorker) commitBatch(ctx context.Context, b *stream.Batch) error {
+	epoch := w.LeaderEpoch(schema.TopicState, w.partition) // before an election may lose the records
 	x, err := w.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
@@ -43,6 +44,7 @@ func (w *foldWorker) commitBatch(ctx context.Context, b *stream.Batch) error {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
 	// Only now: on disk, the store is never ahead of the committed log.
+	out.store.SetEpoch(epoch)
 	if err := out.store.Commit(out.last.Offset); err != nil {
 		return err
 	}

@@ -76,9 +76,7 @@ func (w *foldWorker) missingCounts(ctx context.Context) (records []*kgo.Record, 
 		records = append(records, &kgo.Record{Topic: schema.TopicCounts, Partition: w.partition, Key: key})
 	}
 	state := table.State{Store: w.store}
-	return records, state.Counts(posts, func(i int, c schema.Counts) {
-		records[i].Value = schema.AppendCounts(nil, c)
-	})
+	return records, state.Counts(posts, func(i int, c schema.Counts) { records[i].Value = schema.AppendCounts(nil, c) })
 }
 
 const completeFor = 100 * time.Millisecond // how long a tick completes like-counts

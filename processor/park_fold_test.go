@@ -7,10 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
+	"kudos/integration/refusal"
 	"kudos/ops/rebuild"
+	"kudos/processor"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -60,6 +64,35 @@ func TestFoldResumesWhenCommittedOffsetsHaveExpired(t *testing.T) {
 	require.NoError(t, err)
 	s.produce(likes(100, 3)...)
 	s.waitExact(s.run())
+}
+
+// A store of what the state table has lost is not continued, also if that has grown beyond it again. After an election
+// that has lost nothing, a store is continued.
+func TestFoldRebuildsAStoreWhoseLogHasRegrown(t *testing.T) {
+	t.Parallel()
+	s, dir := newBroker(t, kfake.NumBrokers(2)), t.TempDir()
+	s.applyTopics()
+	s.db = s.newDatabase()
+	s.migrate()
+	for _, regrown := range []bool{false, false, true} {
+		s.Broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			s.Broker.KeepControl()
+			state := r.(*kmsg.OffsetForLeaderEpochRequest).Topics[0].Topic == schema.TopicState
+			return refusal.EpochEnd(r, 1), nil, regrown && state
+		})
+		p := s.run(func(o *processor.Options) { o.StateDir = dir })
+		s.produce(likes(1, 10)...)
+		s.waitExact(p)
+		require.Equal(t, regrown, p.metric("kudos_state_replayed_records_total") > partitions)
+		for n := range int32(2 * partitions) {
+			require.NoError(t, s.Broker.MoveTopicPartition(schema.TopicState, n/2, n%2))
+		}
+		for i := range uint64(5) { // the clients of both transactional ids hear of the election when they write
+			s.produce(likes(10*i+11, 10)...)
+			s.waitExact(p)
+		}
+		p.stop()
+	}
 }
 
 // Lost events are the cause even if the committed offset is wrong too: accepting the loss fixes that as well.

@@ -110,8 +110,7 @@ func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([
 }
 
 // Exclude writes x for each post, and returns those that Kafka has acknowledged. Writing them again does no harm.
-func Exclude(
-	ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
+func Exclude(ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
 ) (done []uint64, err error) {
 	value := schema.AppendExclusion(nil, x)
 	cl, err := cluster.NewClient(log,

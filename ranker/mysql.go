@@ -38,8 +38,7 @@ type mysqlWriter struct {
 	checked  time.Time
 }
 
-func newMySQLWriter(
-	a stream.Assignment, kafka kafka.Clients, db *sql.Store, metrics *mysqlMetrics, log *slog.Logger,
+func newMySQLWriter(a stream.Assignment, kafka kafka.Clients, db *sql.Store, metrics *mysqlMetrics, log *slog.Logger,
 ) *mysqlWriter {
 	return &mysqlWriter{
 		partition: a.Partition, kafka: kafka, db: db, metrics: metrics, checkEvery: positionCheckInterval,

@@ -32,8 +32,7 @@ type Ranker struct {
 }
 
 // New returns a ranker, which Run starts. If db is nil, rankings are in Kafka only.
-func New(
-	opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
+func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
 ) (*Ranker, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err

@@ -35,8 +35,7 @@ type WrittenRanking struct {
 }
 
 // OpenRankings connects to Kafka. The caller must close the result.
-func OpenRankings(
-	ctx context.Context, kafka kafka.Options, region, window string, log *slog.Logger,
+func OpenRankings(ctx context.Context, kafka kafka.Options, region, window string, log *slog.Logger,
 ) (*Rankings, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {

@@ -224,6 +224,7 @@ func (t *table) commit(ctx context.Context, next kafka.Position) error {
 	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, t.tx.nextSeq
 	t.set([]byte(schema.StateProgressKey), schema.AppendProgress(nil, &progress))
 	rows := t.tx.rows
+	epoch := t.txn.LeaderEpoch(t.state, t.partition)
 	if err := t.txn.Commit(ctx, append(rows, t.tx.output...), next); err != nil {
 		return err
 	}
@@ -235,6 +236,7 @@ func (t *table) commit(ctx context.Context, next kafka.Position) error {
 			return err
 		}
 	}
+	write.SetEpoch(epoch)
 	if err := write.Commit(rows[len(rows)-1].Offset); err != nil {
 		return err
 	}

@@ -103,8 +103,7 @@ type api struct {
 }
 
 // newAPI does no I/O. A nil history means that MySQL is not configured.
-func newAPI(
-	o Options, likes lanes, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
+func newAPI(o Options, likes lanes, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
 ) (*api, error) {
 	a := &api{
 		options: o, lanes: likes, rankings: rankings, history: h, log: log, now: time.Now, public: noCache,

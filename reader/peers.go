@@ -128,8 +128,7 @@ func (p *peers) order(partition int32) []string {
 	return slices.Concat(good, bad)
 }
 
-func (p *peers) askOne(
-	ctx context.Context, url, client string, body []byte, timeout time.Duration,
+func (p *peers) askOne(ctx context.Context, url, client string, body []byte, timeout time.Duration,
 ) (*partAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -168,8 +168,7 @@ func (a *api) withoutReactions() error {
 }
 
 // reactionsOf returns a user's reactions to posts, in their order, and the position of each partition asked.
-func (a *api) reactionsOf(
-	q *request, user uint64, posts []uint64, covered []wire.Position,
+func (a *api) reactionsOf(q *request, user uint64, posts []uint64, covered []wire.Position,
 ) (list []userReaction, asOf []wire.Position, err error) {
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, nil, err
@@ -217,8 +216,7 @@ func (a *api) reactionsOf(
 }
 
 // viewed returns a user's reactions to posts for a live stream, which has no request any more.
-func (a *api) viewed(
-	ctx context.Context, client netip.Addr, user uint64, posts []uint64, covered []wire.Position,
+func (a *api) viewed(ctx context.Context, client netip.Addr, user uint64, posts []uint64, covered []wire.Position,
 ) (list []wire.UserReaction, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	if err != nil {
@@ -239,8 +237,7 @@ func (a *api) viewed(
 }
 
 // userReactions is reactionsOf for positions of events that may have been forwarded.
-func (a *api) userReactions(
-	q *request, user uint64, posts []uint64, covered []wire.Position,
+func (a *api) userReactions(q *request, user uint64, posts []uint64, covered []wire.Position,
 ) (list []userReaction, asOf []wire.Position, err error) {
 	covered, err = a.forwardedReactions(q, covered, ownersOf(posts, func(post uint64) ([]int32, error) {
 		return a.reactions.PartitionsOfUser(post, user)
@@ -251,8 +248,7 @@ func (a *api) userReactions(
 	return a.reactionsOf(q, user, posts, covered)
 }
 
-func (a *api) forwardedReactions(
-	q *request, covered []wire.Position, owners func() ([]int32, error),
+func (a *api) forwardedReactions(q *request, covered []wire.Position, owners func() ([]int32, error),
 ) ([]wire.Position, error) {
 	if err := cmp.Or(q.refusal(), a.withoutReactions()); err != nil {
 		return nil, err
@@ -261,8 +257,7 @@ func (a *api) forwardedReactions(
 }
 
 // route returns a question to each partition that is concerned, by one layout, which must cover these positions.
-func (a *api) route(
-	q *request, questions func() (map[int32]*question, error), covered []wire.Position,
+func (a *api) route(q *request, questions func() (map[int32]*question, error), covered []wire.Position,
 ) (map[int32]*question, error) {
 	if err := a.awaitPartitions(q, a.reactions, covered); err != nil {
 		return nil, err

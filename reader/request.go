@@ -221,8 +221,7 @@ func (a *api) awaitPartitions(q *request, of lane, want []wire.Position) error {
 }
 
 // await waits, at most MaxWait, for each of the missing positions.
-func (a *api) await(
-	q *request, of lane, want, missing []wire.Position, wait func(context.Context, wire.Position) error,
+func (a *api) await(q *request, of lane, want, missing []wire.Position, wait func(context.Context, wire.Position) error,
 ) error {
 	if len(missing) == 0 {
 		return nil
@@ -283,9 +282,7 @@ func ownersOf(posts []uint64, of func(post uint64) ([]int32, error)) func() ([]i
 // withForwarded adds to the positions that a request must cover what covers their events if these were forwarded: once
 // the counts of an event's partition cover it, it has reached its owner, by a layout that is known here, and what the
 // owner has up to now includes it. An event in one of several owners was not, unless the layout has ever changed.
-func (a *api) withForwarded(
-	q *request, want []wire.Position, owners func() ([]int32, error),
-) ([]wire.Position, error) {
+func (a *api) withForwarded(q *request, want []wire.Position, owners func() ([]int32, error)) ([]wire.Position, error) {
 	if err := a.cover(q, a.counts, want, owners); err != nil || len(want) == 0 {
 		return want, err
 	}

@@ -132,13 +132,7 @@ func (o Options) files() tlsfiles.Files {
 }
 
 // CheckFiles reads the TLS files, so that startup reports a bad file rather than the first connection.
-func (o Options) CheckFiles() error {
-	if !o.TLS {
-		return nil
-	}
-	_, err := o.files().Config("")
-	return err
-}
+func (o Options) CheckFiles() error { return o.files().Check(o.TLS) }
 
 // connector reads max_allowed_packet on each new connection. This way the limit is known before the first statement and
 // updated after a failover, without a round trip per transaction.

@@ -84,7 +84,10 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.begin(s)
+	f.mu.Lock()
+	f.mu.session = s
+	f.startWanted(s)
+	f.mu.Unlock()
 	f.shown.Store(s)
 	s.work.Go(s.watch)
 	s.work.Go(func() { s.watchTopic(topicCheckInterval, f.startOver) })
@@ -97,13 +100,6 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	s.consumeNothing()
 	f.changed(nil)
 	return context.Cause(ctx)
-}
-
-func (f *Follower) begin(s *session) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.session = s
-	f.startWanted(s)
 }
 
 // startWanted starts the partitions that are not followed yet; it is called with mu held.

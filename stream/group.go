@@ -71,7 +71,7 @@ func (g *group) run(ctx context.Context, cl *kgo.Client) error {
 	s.work.Go(s.watch)
 	// The layout may depend on the partition count, so that partitions that stay must be opened again, too.
 	s.work.Go(func() { s.watchTopic(g.opts.watchInterval, cancel) })
-	go g.noteFailures(g.member)
+	go watchFailures(g.member, g.failed)
 	var committing sync.WaitGroup
 	committing.Go(g.commitPositions)
 	g.poll(ctx, cancel, cl)
@@ -93,6 +93,7 @@ func (g *group) join() (err error) {
 		kgo.Balancers(&g.balancer),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
+		kgo.RebalanceTimeout(max(time.Second, g.opts.SessionTimeout/3)), // members rejoin at once, busy or not
 		// The client counts each loss of membership, however long after the last, and waits for up to 5 s by default.
 		kgo.RetryBackoffFn(func(int) time.Duration { return 250 * time.Millisecond }),
 		kgo.DisableAutoCommit(),
@@ -210,21 +211,6 @@ func (g *group) leave(committing *sync.WaitGroup) {
 	g.session.work.Wait()
 	g.session.consumeNothing()
 	g.current.Store(nil)
-}
-
-// noteFailures records why the client could not join the group or stay in it.
-func (g *group) noteFailures(member *kgo.Client) {
-	for {
-		fetches := member.PollFetches(context.Background())
-		if fetches.IsClientClosed() {
-			return
-		}
-		for _, f := range fetches.Errors() {
-			if failure, ok := errors.AsType[*kgo.ErrGroupSession](f.Err); ok {
-				g.failed(failure.Err)
-			}
-		}
-	}
 }
 
 // commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.

@@ -120,16 +120,14 @@ type Partition struct {
 
 // NewPartition returns a partition that its caller drives: like a poll loop with Flow and Deliver, and with Step.
 // rejoin asks the group for a new assignment.
-func NewPartition(
-	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(),
-	log *slog.Logger,
+func NewPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor,
+	rejoin func(), log *slog.Logger,
 ) *Partition {
 	return newPartition(a, newWorker, opts, cl, selfDriven{rejoin}, log)
 }
 
-func newPartition(
-	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop,
-	log *slog.Logger,
+func newPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor,
+	loop pollLoop, log *slog.Logger,
 ) *Partition {
 	p := &Partition{assignment: a, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
 		log: log.With("topic", a.Topic, "partition", a.Partition)}

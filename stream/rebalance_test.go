@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
@@ -133,6 +134,22 @@ func TestLostMembershipIsRegained(t *testing.T) {
 		c.Produce(testkit.Records(input, 0, 5+5*i, 5)...)
 		l.waitProcessed(0, offsets(0, int64(10+5*i)))
 	}
+}
+
+// A rebalance does not wait for a member that does not rejoin, for as long as its session lasts.
+func TestRebalanceWithoutASilentMember(t *testing.T) {
+	t.Parallel()
+	c, l := newInput(t, 1, 5)
+	joined, silence := make(chan struct{}), make(chan struct{})
+	none := func(context.Context, *kgo.Client, map[string][]int32) {}
+	c.Client(kgo.ConsumerGroup(testGroup), kgo.ConsumeTopics(input), kgo.Balancers(&balancer{}),
+		kgo.SessionTimeout(time.Minute), kgo.RebalanceTimeout(time.Second), kgo.OnPartitionsLost(none),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { close(joined) }),
+		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { <-silence }))
+	t.Cleanup(func() { close(silence) })
+	<-joined
+	c.run(l, quick)
+	l.waitProcessed(0, offsets(0, 5))
 }
 
 // Without an assignment, Ready returns the client's reason.

@@ -126,7 +126,10 @@ func (r *Replicas) runOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var polling sync.WaitGroup
-	polling.Go(func() { r.watchFailures(member, cancel) })
+	polling.Go(func() {
+		watchFailures(member, r.failed)
+		cancel(errors.New("the client was closed"))
+	})
 	defer func() { cancel(nil); member.Close(); polling.Wait() }()
 	check := time.NewTicker(replicaCheck)
 	defer check.Stop()
@@ -153,17 +156,16 @@ func wakeUp(ch chan<- struct{}) {
 	}
 }
 
-// watchFailures records why the client could not join the group or stay in it.
-func (r *Replicas) watchFailures(member *kgo.Client, cancel context.CancelCauseFunc) {
+// watchFailures reports why a client could not join its group or stay in it, until the client is closed.
+func watchFailures(member *kgo.Client, failed func(error)) {
 	for {
 		fetches := member.PollFetches(context.Background())
 		if fetches.IsClientClosed() {
-			cancel(errors.New("the client was closed"))
 			return
 		}
 		for _, f := range fetches.Errors() {
 			if failure, ok := errors.AsType[*kgo.ErrGroupSession](f.Err); ok {
-				r.failed(failure.Err)
+				failed(failure.Err)
 			}
 		}
 	}

@@ -161,8 +161,12 @@ func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
 		return int32(len(*ps)), nil
 	}
+	return 0, v.closed()
+}
+
+func (v *View) closed() error {
 	err := v.Err()
-	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(),
+	return &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(),
 		Action: actionOf(err)}
 }
 
@@ -170,8 +174,7 @@ func (v *View) Partitions() (int32, error) {
 func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use func() error) error {
 	ps := v.partitions.Load()
 	if ps == nil {
-		_, err := v.Partitions()
-		return err
+		return v.closed()
 	}
 	if partition < 0 || int(partition) >= len(*ps) {
 		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1,

@@ -211,6 +211,9 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 	}
 	p.snap.Lock()
 	defer p.snap.Unlock()
+	if n := len(records); n > 0 {
+		w.SetEpoch(records[n-1].LeaderEpoch)
+	}
 	if err := w.Commit(covered); err != nil {
 		return err
 	}

@@ -61,8 +61,7 @@ func Log() *slog.Logger { return testkit.Log() }
 
 // Broker starts an empty broker for this test.
 func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
-	broker, err := kfake.NewCluster(append(opts,
-		kfake.NumBrokers(1),
+	broker, err := kfake.NewCluster(append(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...),
 		kfake.GroupMinSessionTimeout(time.Second),
 		// kfake compacts uncommitted records too: it must never compact.
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)

@@ -32,6 +32,15 @@ func (f Files) Validate(used bool) error {
 	return errors.Join(errs...)
 }
 
+// Check reads the files, if TLS is used.
+func (f Files) Check(used bool) error {
+	if !used {
+		return nil
+	}
+	_, err := f.Config("")
+	return err
+}
+
 // Config reads the files into a configuration. The server's certificate must be valid for server, a name or address.
 func (f Files) Config(server string) (*tls.Config, error) {
 	config := &tls.Config{ServerName: server, MinVersion: tls.VersionTLS12}

@@ -156,7 +156,9 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 }
 
 // PartitionLeader always knows the leader: all partitions exist from the start.
-func (c *txnClient) PartitionLeader(string, int32) (leader, epoch int32, err error) { return 0, 0, nil }
+func (c *txnClient) PartitionLeader(topic string, partition int32) (leader, epoch int32, err error) {
+	return 0, c.w.kafka.log(topic, partition).leaderEpoch(), nil
+}
 
 // EndTransaction silently drops a transaction without records, as kgo does.
 func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {

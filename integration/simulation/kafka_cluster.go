@@ -262,6 +262,7 @@ func (c *cluster) metadata(req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 		for p := range t.parts {
 			mp := kmsg.NewMetadataResponseTopicPartition()
 			mp.Partition, mp.Leader, mp.Replicas = int32(p), 1, []int32{1}
+			mp.LeaderEpoch = t.parts[p].leaderEpoch()
 			mt.Partitions = append(mt.Partitions, mp)
 		}
 		resp.Topics = append(resp.Topics, mt)

@@ -63,7 +63,7 @@ func (l *partitionLog) stable() int64 {
 
 func (l *partitionLog) append(e entry) int64 {
 	offset := l.end()
-	e.epoch, e.time = l.epochs[len(l.epochs)-1].epoch, now()+l.clock
+	e.epoch, e.time = l.leaderEpoch(), now()+l.clock
 	if e.txn != nil && !e.marker {
 		if _, ok := e.txn.first[l]; !ok {
 			e.txn.first[l] = offset
@@ -97,6 +97,8 @@ func (l *partitionLog) lastData(from int64) int64 {
 	return from
 }
 
+func (l *partitionLog) leaderEpoch() int32 { return l.epochs[len(l.epochs)-1].epoch }
+
 func (l *partitionLog) epochEnd(epoch int32) int64 {
 	switch later := slices.IndexFunc(l.epochs, func(e epochStart) bool { return e.epoch > epoch }); later {
 	case -1:
@@ -114,7 +116,7 @@ func (l *partitionLog) elect(from int64) {
 	for i := range l.epochs {
 		l.epochs[i].start = min(l.epochs[i].start, from)
 	}
-	l.epochs = append(l.epochs, epochStart{l.epochs[len(l.epochs)-1].epoch + 1, from})
+	l.epochs = append(l.epochs, epochStart{l.leaderEpoch() + 1, from})
 }
 
 // compact hides all but each key's last record below an offset, and markers of transactions without other records.

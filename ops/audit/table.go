@@ -244,7 +244,6 @@ func (c *Comparison) checkPost(p *part, post Post) {
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
 	if post.Stored != post.Counted {
-		row := StateRow{post.ID, p.id, post.Stored, post.Counted}
-		c.Report.State.found(row, c.opts.Limit)
+		c.Report.State.found(StateRow{post.ID, p.id, post.Stored, post.Counted}, c.opts.Limit)
 	}
 }

@@ -178,19 +178,18 @@ func (b *rebuild) lookUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	buckets := b.opts.UserBuckets
-	b.regions = b.opts.Regions
+	buckets, regions := b.opts.UserBuckets, b.opts.Regions
 	for partition := range b.partitions() {
 		last, err := table.LastProgress(ctx, b.cl, partition)
 		if err != nil {
 			return err
 		}
 		if last != nil {
-			buckets = last.UserBuckets
-			b.regions = last.Regions.Everywhere()
+			buckets, regions = last.UserBuckets, last.Regions.Everywhere()
 			break
 		}
 	}
+	b.regions = regions
 	b.layout, err = schema.NewLayout(b.partitions(), buckets)
 	return err
 }

@@ -11,8 +11,7 @@ import (
 
 // repair checks each partition, asks once, and repairs those that are wrong. find checks a partition and describes the
 // result; it is called again once nothing else writes there.
-func (b *rebuild) repair(
-	ctx context.Context, question string,
+func (b *rebuild) repair(ctx context.Context, question string,
 	find func(partition int32) (l loss, says string, wrong bool, err error), fix func(*writer, loss) error,
 ) error {
 	var partitions []int32

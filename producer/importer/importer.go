@@ -124,8 +124,7 @@ func (im *Importer) run(ctx context.Context, src *Source, rejects *Rejects, summ
 }
 
 // importLine reads one line and sends its event. It returns io.EOF at the end of the source.
-func (im *Importer) importLine(
-	ctx context.Context, lines *lines, decode decoder, sender *bulk.Sender, rejects *Rejects,
+func (im *Importer) importLine(ctx context.Context, lines *lines, decode decoder, sender *bulk.Sender, rejects *Rejects,
 ) error {
 	line, err := lines.next()
 	switch {

@@ -83,9 +83,7 @@ func New(size, halfLife int64) Window {
 }
 
 // Day is the window of the daily leaderboard, from midnight to midnight UTC.
-func Day() Window {
-	return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour}
-}
+func Day() Window { return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour} }
 
 // End is the end of the window for a watermark: the end of the hop that contains it.
 func (w *Window) End(watermark schema.Minute) schema.Minute {

@@ -2,95 +2,15 @@ package live
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"iter"
 	"net"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-
-	"kudos/reader/view"
-	"kudos/reader/wire"
 )
-
-// BenchmarkChanges measures one callback with 50,000 posts, of which 10 are shown.
-func BenchmarkChanges(b *testing.B) {
-	h := newHub(b, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
-	shown := make([]uint64, 10)
-	for i := range shown {
-		shown[i] = uint64(i)*4_999 + 1
-	}
-	s := newStream(b.Context())
-	require.NoError(b, h.subscribe(s, posts(shown...)))
-	defer s.leave()
-	changes := make([]view.Change, 50_000)
-	for i := range changes {
-		changes[i] = likes(uint64(i+1), 1)
-	}
-	b.ReportAllocs()
-	offset := int64(0)
-	for b.Loop() {
-		offset++
-		h.likesChanged(wire.Position{Offset: offset}, changes)
-	}
-}
-
-// BenchmarkTurn measures one change that 2,000 streams show: until it is published, and until the last of them has it.
-func BenchmarkTurn(b *testing.B) {
-	const streams = 2_000
-	for _, until := range []string{"published", "sent"} {
-		b.Run(until, func(b *testing.B) {
-			h := newHub(b, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
-			sent := make(chan struct{}, streams)
-			var ends []func()
-			for range streams {
-				s := newStream(b.Context())
-				require.NoError(b, h.subscribe(s, posts(7)))
-				s.news(func([]byte, *message) bool { return true })
-				if until == "sent" {
-					ended := make(chan struct{})
-					go func() {
-						defer close(ended)
-						_ = s.run(countingConn{sent}, h.options, func(int) {})
-					}()
-					ends = append(ends, func() { s.end(nil); <-ended })
-				}
-				ends = append(ends, s.leave)
-			}
-			b.ReportAllocs()
-			offset := int64(0)
-			for b.Loop() {
-				offset++
-				h.likesChanged(wire.Position{Offset: offset}, []view.Change{likes(7, offset)})
-				h.posts.publish(h.log)
-				for range streams {
-					if until == "sent" {
-						<-sent
-					}
-				}
-			}
-			for _, end := range ends {
-				end()
-			}
-		})
-	}
-}
-
-type countingConn struct{ sent chan<- struct{} }
-
-func (c countingConn) send(news iter.Seq2[[]byte, *message]) (n int, err error) {
-	for range news {
-		c.sent <- struct{}{}
-	}
-	return 0, nil
-}
-func (countingConn) heartbeat(context.Context) error { return nil }
-func (countingConn) close(error)                     {}
 
 // BenchmarkIdleStreams reports the memory of an idle stream on a real server, including the client's bare connection.
 func BenchmarkIdleStreams(b *testing.B) {

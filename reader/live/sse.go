@@ -91,6 +91,4 @@ func (c *sseConn) writeText(text string) error {
 }
 
 // close bounds the time that the server takes to end the response.
-func (c *sseConn) close(error) {
-	_ = c.control.SetWriteDeadline(time.Now().Add(leaveTimeout))
-}
+func (c *sseConn) close(error) { _ = c.control.SetWriteDeadline(time.Now().Add(leaveTimeout)) }

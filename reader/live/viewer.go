@@ -38,9 +38,8 @@ func (s *stream) view(q *wanted, o Options) (stop func()) {
 	return func() { cancel(); following.Wait() }
 }
 
-func (v *viewer) follow(
-	ctx context.Context, ask func(covered []wire.Position) ([]wire.UserReaction, error), interval time.Duration,
-	wake func(),
+func (v *viewer) follow(ctx context.Context, ask func(covered []wire.Position) ([]wire.UserReaction, error),
+	interval time.Duration, wake func(),
 ) {
 	shown := map[uint64]wire.UserReaction{} // by post
 	for ctx.Err() == nil {

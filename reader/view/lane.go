@@ -32,9 +32,8 @@ type Lane struct {
 	leads  bool    // this lane's progress records tell owners the layout
 }
 
-func (o Options) newLane(
-	topic, dir, action string, owners *owners, kafka kafka.Options, copy func(partition int32) stream.Copy,
-	log *slog.Logger,
+func (o Options) newLane(topic, dir, action string, owners *owners, kafka kafka.Options,
+	copy func(partition int32) stream.Copy, log *slog.Logger,
 ) *Lane {
 	l := &Lane{topic: topic, action: action, owners: owners, kafka: kafka, log: log}
 	l.stores, l.view = o.newView(topic, dir, o.CacheBytes, kafka, copy, log)
@@ -148,8 +147,7 @@ func (l *Lane) Lag() (events int64, behind time.Duration, open []wire.OpenTransa
 }
 
 // pin calls find with a partition's store while nothing is written to it, then use, unless nil. Both read as of asOf.
-func (l *Lane) pin(
-	partition int32, find func(*store.Store, stream.Copy) error, use func() error,
+func (l *Lane) pin(partition int32, find func(*store.Store, stream.Copy) error, use func() error,
 ) (asOf wire.Position, err error) {
 	err = l.view.Read(partition, func(s *store.Store, c stream.Copy) error {
 		state, _, err := c.(presenter).present()

@@ -56,8 +56,7 @@ func fence(ctx context.Context, cl TxnClient) error {
 // NewFencingClient returns a client for a tool's transactions under the first of the ids, after fencing the previous
 // owner of all of them. After an error in a transaction, close it: aborting would initialize the id again. The next
 // fence aborts the transaction.
-func (o Options) NewFencingClient(
-	ctx context.Context, log *slog.Logger, ids []string, extra ...kgo.Opt,
+func (o Options) NewFencingClient(ctx context.Context, log *slog.Logger, ids []string, extra ...kgo.Opt,
 ) (_ *kgo.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.RequestTimeout)
 	defer cancel()

@@ -37,6 +37,7 @@ type TopicInfo struct {
 	ID         [16]byte
 	Partitions int32
 	Leaders    []int32 // broker ids by partition, -1 where there is no leader
+	Epochs     []int32 // leader epochs by partition, -1 where there is no leader
 	Replicas   int     // the replication factor, the lowest of all partitions
 }
 
@@ -69,11 +70,11 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		case err != nil:
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
-		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)),
-			Leaders: slices.Repeat([]int32{-1}, len(t.Partitions))}
+		none := slices.Repeat([]int32{-1}, len(t.Partitions))
+		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(none)), Leaders: none, Epochs: slices.Clone(none)}
 		for _, p := range t.Partitions {
 			if int(p.Partition) < len(info.Leaders) && p.ErrorCode == 0 {
-				info.Leaders[p.Partition] = p.Leader
+				info.Leaders[p.Partition], info.Epochs[p.Partition] = p.Leader, p.LeaderEpoch
 			}
 			if info.Replicas == 0 || len(p.Replicas) < info.Replicas {
 				info.Replicas = len(p.Replicas)
@@ -196,8 +197,7 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 
 // CommittedOffset returns a group's committed offset; ok is false if there is none (it may have expired). It waits,
 // with a bound, for an open transaction that includes an offset and for a coordinator that is being created or moved.
-func CommittedOffset(
-	ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
+func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
 ) (offset int64, ok bool, err error) {
 	info, err := LookUpTopics(ctx, cl, topic)
 	if err != nil {

@@ -175,16 +175,14 @@ const readLogPatience = 30 * time.Second // how long ReadLog retries a fetch bef
 // ReadLog reads the committed records of a partition from an offset on and passes them to each, until each returns
 // false or an error. At the end of the log it calls each a few times a second with empty chunks: each decides when to
 // stop. LogChunk.Next tells whether an offset was reached; a record at it may not exist (control records, compaction).
-func ReadLog(
-	ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
+func ReadLog(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
 	each func(LogChunk) (more bool, err error),
 ) error {
 	return NewLogReader(cl, topic, partition).Read(ctx, from, each)
 }
 
 // ReadLogSmall is ReadLog with small fetches, for concurrent reads of all partitions, each with the memory of a fetch.
-func ReadLogSmall(
-	ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
+func ReadLogSmall(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64,
 	each func(LogChunk) (more bool, err error),
 ) error {
 	r := NewLogReader(cl, topic, partition)

@@ -28,9 +28,7 @@ func NewClientMetrics(reg prometheus.Registerer) kgo.Hook {
 	)}
 }
 
-func (m *clientMetrics) OnNewClient(cl *kgo.Client) {
-	m.once.Do(func() { m.Metrics.OnNewClient(cl) })
-}
+func (m *clientMetrics) OnNewClient(cl *kgo.Client) { m.once.Do(func() { m.Metrics.OnNewClient(cl) }) }
 
 // OnClientClosed keeps the metrics: the other clients share them.
 func (*clientMetrics) OnClientClosed(*kgo.Client) {}

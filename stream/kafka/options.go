@@ -117,9 +117,7 @@ func (o Options) ConnectTxn(log *slog.Logger, id string, opts *TxnOptions) (TxnC
 	return o.newTxnClient(log, id, opts)
 }
 
-func (o Options) newTxnClient(
-	log *slog.Logger, id string, opts *TxnOptions, extra ...kgo.Opt,
-) (*kgo.Client, error) {
+func (o Options) newTxnClient(log *slog.Logger, id string, opts *TxnOptions, extra ...kgo.Opt) (*kgo.Client, error) {
 	return o.NewClient(log, append([]kgo.Opt{
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(opts.Timeout),

@@ -24,13 +24,7 @@ const (
 )
 
 // CheckFiles reads the TLS files. They are read again for each connection, but errors in them should show at the start.
-func (o Options) CheckFiles() error {
-	if !o.TLS {
-		return nil
-	}
-	_, err := o.files().Config("")
-	return err
-}
+func (o Options) CheckFiles() error { return o.files().Check(o.TLS) }
 
 // PasswordReadable reports whether the password crosses the network in plain text.
 func (o Options) PasswordReadable() bool { return o.SASLMechanism == saslPlain && !o.TLS }

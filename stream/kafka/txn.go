@@ -168,6 +168,15 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 	return x.Commit(next)
 }
 
+// LeaderEpoch returns the leader epoch to which the next transaction will write, or a lower one, such as -1.
+func (t *Txn) LeaderEpoch(topic string, partition int32) int32 {
+	if t.next >= len(t.cls) {
+		return -1
+	}
+	_, epoch, _ := t.cls[t.next].PartitionLeader(topic, partition) // an error says that it has no leader now
+	return epoch
+}
+
 // Begin opens a transaction, for one goroutine; Commit or Drop ends it. It fails when the broker aborts it by timeout.
 func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 	if len(t.cls) < len(t.opts.IDs) {

@@ -72,27 +72,38 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 		return 0, err
 	}
 	last, ok := s.Offset()
-	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[s.topic].ID}
-	switch {
-	case !ok:
-		if id != s.id {
-			alone() // readers may ask which log it is a copy of
-			s.id = id
+	info := topics.ByName[s.topic]
+	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
+	if ok && id == s.id && s.epoch >= 0 {
+		epochEnd, err := kafka.EpochEnd(ctx, cl, s.topic, s.partition, s.epoch)
+		if err != nil {
+			return 0, err
 		}
-		return start, nil
-	case id != s.id:
+		end = min(end, epochEnd) // what the log has above it is other than what the store covers
+	}
+	again := ok
+	switch {
+	case !ok && id != s.id:
+		alone() // readers may ask which log it is a copy of
+		s.id = id
+	case ok && id != s.id:
 		s.log.Warn("local state is of another topic or cluster: rebuilding it from Kafka", "dir", s.dir)
-	case last+1 < start || last+1 > end:
+	case ok && (last+1 < start || last+1 > end):
 		s.log.Warn("local state is outside the topic's offsets: rebuilding it from Kafka", "dir", s.dir, "offset", last,
 			"log_start", start, "log_end", end)
-	default:
-		return last + 1, nil
+	case ok:
+		start, again = last+1, false
 	}
-	alone()
-	if err := s.rebuild(); err != nil {
-		return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
+	if again {
+		alone()
+		if err := s.rebuild(); err != nil {
+			return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
+		}
+		s.id = id
 	}
-	s.id = id
+	if int(s.partition) < len(info.Epochs) {
+		s.epoch = max(s.epoch, info.Epochs[s.partition])
+	}
 	return start, nil
 }
 
@@ -100,6 +111,9 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 func (s *Store) Replay(records []*kgo.Record, offset int64) error {
 	s.replayed.Add(int64(len(records)))
 	w := s.NewWrite()
+	if n := len(records); n > 0 {
+		w.SetEpoch(records[n-1].LeaderEpoch)
+	}
 	if s.buffer != nil {
 		w.Stage(len(records), func(i int) (key, value []byte) { return records[i].Key, records[i].Value })
 		return w.Commit(offset)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/integration/refusal"
 	"kudos/stream/kafka"
 )
 
@@ -91,6 +92,43 @@ func TestCatchUpOfAnUnrelatedStore(t *testing.T) {
 			s = catchUp(t, c, dir)
 			require.Equal(t, []string{"key-000006=value-6", "key-000007=value-7"}, contents(t, s))
 		})
+	}
+}
+
+// A log that was truncated below the store is noticed after it has grown beyond it again, if the leader epoch is known.
+func TestCatchUpOfALogThatHasRegrown(t *testing.T) {
+	t.Parallel()
+	c := testkit.NewCluster(t)
+	c.Fill(testkit.Table, 1, 8)
+	var end int64
+	var asked int32
+	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked = req.(*kmsg.OffsetForLeaderEpochRequest).Topics[0].Partitions[0].LeaderEpoch
+		return refusal.EpochEnd(req, end), nil, true
+	})
+	for _, tt := range []struct {
+		epoch     int32
+		end       int64
+		truncated bool
+	}{{5, 8, false}, {5, 7, true}, {5, -1, true}, {-1, 7, true}} {
+		end = 8
+		dir := t.TempDir()
+		s := catchUp(t, c, dir)
+		require.EqualValues(t, 0, s.epoch, "of the records")
+		w := s.NewWrite()
+		w.SetEpoch(tt.epoch)
+		require.NoError(t, w.Set([]byte("stale"), []byte("1")))
+		require.NoError(t, w.Commit(7))
+		require.Equal(t, max(0, tt.epoch), s.epoch)
+		require.NoError(t, s.Close())
+		end = tt.end
+		s = catchUp(t, c, dir)
+		have := contents(t, s)
+		require.NoError(t, s.Close())
+		require.Equal(t, max(0, tt.epoch), asked)
+		require.Equal(t, tt.truncated, len(have) == 8, "%+v: %v", tt, have)
+		requireOffset(t, s, 7)
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"kudos/stream/kafka"
 )
@@ -34,10 +36,11 @@ const (
 	l0Compact = 20
 )
 
-// lockFile is Pebble's. corruptMark is ours: it tells the next Open that files are corrupted.
+// lockFile is Pebble's. Ours: corruptMark tells the next Open that files are corrupted; of epochMarker see saveEpoch.
 const (
 	lockFile    = "LOCK"
 	corruptMark = "CORRUPTED"
+	epochMarker = "epoch"
 )
 
 var (
@@ -241,7 +244,7 @@ func (s *Store) rebuild() error {
 }
 
 func (s *Store) loadLocal() error {
-	s.id = kafka.LogID{}
+	s.id, s.epoch, s.savedEpoch = kafka.LogID{}, -1, -1
 	s.offset.Store(offsetNone)
 	value, closer, err := s.db.Get([]byte(localKey))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -257,7 +260,29 @@ func (s *Store) loadLocal() error {
 	}
 	s.id = id
 	s.offset.Store(offset)
-	return nil
+	saved, err := atomicfs.ReadMarker(s.fs, s.dir, epochMarker)
+	if err != nil || saved == "" { // none: of an earlier version
+		return err
+	}
+	epoch, err := strconv.ParseInt(saved, 10, 32)
+	s.epoch, s.savedEpoch = int32(epoch), int32(epoch)
+	return err
+}
+
+// saveEpoch saves the epoch before the data. If that is lost in a crash, the store is a prefix of what matched the log
+// in this epoch.
+func (s *Store) saveEpoch(epoch int32) error {
+	if epoch == s.savedEpoch {
+		return nil
+	}
+	marker, _, err := atomicfs.LocateMarker(s.fs, s.dir, epochMarker)
+	if err == nil {
+		err = errors.Join(marker.Move(strconv.Itoa(int(epoch))), marker.Close())
+	}
+	if err == nil {
+		s.savedEpoch = epoch
+	}
+	return s.failed("writing", err)
 }
 
 var errUnknownLog = errors.New("it does not record which topic it is a copy of")

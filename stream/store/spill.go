@@ -29,7 +29,7 @@ func (s *Store) openBuffer() error {
 	if err != nil {
 		return err
 	}
-	s.spilled = s.offset.Load()
+	s.spilled, s.spilledEpoch = s.offset.Load(), s.epoch
 	total := s.db.Metrics().Total()
 	s.buffer = s.memory.Open(uint64(total.TablesSize)/filterKeyBytes, func(each func(key []byte) bool) error {
 		for ok := iter.First(); ok && each(iter.Key()); ok = iter.Next() {
@@ -67,6 +67,7 @@ func (s *Store) abandon() {
 	if s.buffer != nil && s.buffer.Unsealed() {
 		s.buffer.Abandon()
 		s.offset.Store(s.spilled)
+		s.epoch = s.spilledEpoch
 	}
 }
 
@@ -78,13 +79,13 @@ func (s *Store) beginSpill() error {
 	if err := s.buffer.Settle(); err != nil {
 		return err
 	}
-	offset, id, background := s.offset.Load(), s.id, s.background
+	offset, epoch, id, background := s.offset.Load(), s.epoch, s.id, s.background
 	if s.buffer.Empty() && offset == s.spilled {
 		return nil
 	}
-	s.spilled = offset
+	s.spilled, s.spilledEpoch = offset, epoch
 	s.buffer.Spill(func(sp *buffer.Spill) error {
-		err := s.writeOut(sp, encodeLocal(id, offset))
+		err := s.writeOut(sp, encodeLocal(id, offset), epoch)
 		if err != nil {
 			s.giveUp(background, err)
 		}
@@ -104,10 +105,13 @@ func (s *Store) spillAll() error {
 }
 
 // writeOut writes a spill to disk and ingests it, concurrent with the store's owner: it uses nothing the owner changes.
-func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
+func (s *Store) writeOut(sp *buffer.Spill, local []byte, epoch int32) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, sp, local); err != nil {
 		return s.failed("writing", err)
+	}
+	if err := s.saveEpoch(epoch); err != nil {
+		return err
 	}
 	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
 		return s.failed("writing", err)

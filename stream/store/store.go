@@ -36,6 +36,7 @@ type Store struct {
 	buffer        *buffer.Buffer // nil while closed, or without memory
 	spillOptions  sstable.WriterOptions
 	spilled       int64 // offset of the last spill, done or in progress
+	spilledEpoch  int32
 
 	lock       *pebble.Lock
 	db         *pebble.DB
@@ -45,6 +46,10 @@ type Store struct {
 	background background  // of the db that is open, or was last
 
 	offset atomic.Int64 // of the last log record that the store covers; offsetNone: none
+	epoch  int32        // its leader epoch, or a lower one; -1: not known
+	// savedEpoch is the one on disk, never older than the data there. It is no part of the store's own record, which
+	// earlier versions must be able to read.
+	savedEpoch int32
 }
 
 const offsetNone = -1 << 62 // below every offset, and not one of goka's special values
@@ -56,8 +61,9 @@ const localVersion = 1
 
 // Write is one atomic change of a Store.
 type Write struct {
-	s *Store
-	b *pebble.Batch
+	s     *Store
+	epoch int32
+	b     *pebble.Batch
 	// entries and bytes hold the change of a store with a buffer.
 	entries []entry
 	bytes   []byte
@@ -69,10 +75,13 @@ type entry struct{ key, value []byte }
 // NewWrite starts a change; Commit or Discard it.
 func (s *Store) NewWrite() *Write {
 	if s.buffer != nil {
-		return &Write{s: s}
+		return &Write{s: s, epoch: s.epoch}
 	}
-	return &Write{s: s, b: s.db.NewBatch()}
+	return &Write{s: s, epoch: s.epoch, b: s.db.NewBatch()}
 }
+
+// SetEpoch sets the leader epoch of the last log record that it covers, or a lower one, such as -1.
+func (w *Write) SetEpoch(epoch int32) { w.epoch = max(w.epoch, epoch) }
 
 // Set sets a key; a nil value deletes it.
 func (w *Write) Set(key, value []byte) error {
@@ -123,9 +132,13 @@ func (w *Write) Commit(offset int64) error {
 	if err := w.s.failed("writing", w.s.unusableWhy()); err != nil {
 		return err
 	}
+	w.s.epoch = w.epoch
 	if w.b == nil {
 		w.s.buffer.Stage(len(w.entries), func(i int) ([]byte, []byte) { return w.entries[i].key, w.entries[i].value })
 		return w.s.seal(offset)
+	}
+	if err := w.s.saveEpoch(w.epoch); err != nil {
+		return err
 	}
 	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
 		return err

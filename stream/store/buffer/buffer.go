@@ -123,7 +123,8 @@ func (b *Buffer) Abandon() {
 
 // touch asks the filter for the current hashes, and prefetches what is known of them.
 func (b *Buffer) touch() {
-	b.spilling = b.isSpilling() // before the filter is asked: it has all keys of a spill that is done
+	// Before the filter is asked: it may lack a part of the last spill while that is in progress, or if it has failed.
+	b.spilling = !b.Settled() || b.spill != nil && b.spill.err != nil
 	b.onDisk = ^uint64(0)
 	if b.build == nil {
 		b.onDisk = b.filter.mayHaveOf(b.hashes)
@@ -167,10 +168,10 @@ func (b *Buffer) Find(key []byte) (value []byte, known bool) {
 
 // Lookup calls found with the value of each of n keys that is in memory. missing is how many keys only the disk can
 // tell; Missing returns them, until the next Lookup.
-func (b *Buffer) Lookup(
-	n int, key func(i int) []byte, found func(i int, value []byte) error,
-) (missing int, err error) {
-	b.takeFilter()
+func (b *Buffer) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) (missing int, err error) {
+	if b.build != nil && isClosed(b.build.done) && b.build.ok {
+		b.build = nil
+	}
 	b.missing, b.keys = b.missing[:0], b.keys[:0]
 	for i := range n {
 		if i%touchChunk == 0 {

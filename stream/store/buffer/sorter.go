@@ -14,9 +14,7 @@ type sorter struct {
 	counts        [256]int32
 }
 
-func (s *sorter) reset(pairs int) {
-	s.pairs, s.others = slices.Grow(s.pairs[:0], pairs), s.others[:0]
-}
+func (s *sorter) reset(pairs int) { s.pairs, s.others = slices.Grow(s.pairs[:0], pairs), s.others[:0] }
 
 func (s *sorter) add(key []byte, place uint32) {
 	if len(key) == sortedBytes {

@@ -73,9 +73,6 @@ func (b *Buffer) Settle() error {
 // Settled reports whether Settle would return at once.
 func (b *Buffer) Settled() bool { return b.spill == nil || isClosed(b.spill.done) }
 
-// isSpilling reports whether the filter may lack a part of the last spill: it is in progress, or has failed.
-func (b *Buffer) isSpilling() bool { return !b.Settled() || b.spill != nil && b.spill.err != nil }
-
 func isClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -112,12 +109,6 @@ func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Bu
 		build.ok = err == nil && !isClosed(build.stop)
 	}()
 	return b
-}
-
-func (b *Buffer) takeFilter() {
-	if b.build != nil && isClosed(b.build.done) && b.build.ok {
-		b.build = nil
-	}
 }
 
 // Close stops the buffer's goroutines and frees its memory. Its content is lost.
