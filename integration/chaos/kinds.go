@@ -71,7 +71,7 @@ var allKinds = []*kind{
 		"SIGSTOP of a processor, within and beyond its session timeout", nil},
 	{"processor-stop", laneProcessors, onOne("processor", stopOne), "SIGTERM of a working processor", nil},
 	{"processor-zombie", laneProcessors, onOne("processor", zombie),
-		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be rejected", nil},
+		"SIGSTOP within a transaction until the partition has a new owner; what it sends late must be rejected", nil},
 	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
 	{"processor-upgrade", laneProcessors, upgrade, "all processors replaced, one after the other", nil},
 	{"standby-takeover", laneProcessors, onOne("processor", killFollowed),
