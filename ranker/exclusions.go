@@ -128,10 +128,8 @@ func Exclude(ctx context.Context, cluster kafka.Options, posts []uint64, x schem
 	}
 	records := make([]*kgo.Record, len(posts))
 	for i, post := range posts {
-		records[i] = &kgo.Record{
-			Topic: schema.TopicExclusions, Partition: exclusionsPartition,
-			Key: schema.AppendPostKey(nil, post), Value: value,
-		}
+		records[i] = &kgo.Record{Topic: schema.TopicExclusions, Partition: exclusionsPartition,
+			Key: schema.AppendPostKey(nil, post), Value: value}
 	}
 	results := cl.ProduceSync(ctx, records...)
 	for _, r := range results { // those of one partition are in its order

@@ -287,11 +287,9 @@ func (w *trending) listOf(key window.Key, p int32, end schema.Minute) (posts []w
 func (w *trending) ranking(
 	key window.Key, win *window.Window, basis schema.RankingBasis, posts []window.Post, last *schema.Ranking,
 ) *schema.Ranking {
-	r := &schema.Ranking{
-		Version: schema.RankingVersion, Region: schema.RankingRegion(key.Region), Window: key.Window,
-		RankingBasis: basis, Posts: make([]schema.RankedPost, len(posts)),
-		Score: scoreCount, TopN: w.config.TopN, MinLikes: w.config.MinLikes,
-	}
+	r := &schema.Ranking{Version: schema.RankingVersion, Region: schema.RankingRegion(key.Region), Window: key.Window,
+		RankingBasis: basis, Posts: make([]schema.RankedPost, len(posts)), Score: scoreCount, TopN: w.config.TopN,
+		MinLikes: w.config.MinLikes}
 	if win != nil && win.HalfLife > 0 {
 		r.Score, r.HalfLife = scoreDecay, schema.WindowName(time.Duration(win.HalfLife)*time.Minute)
 	}

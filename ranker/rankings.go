@@ -47,10 +47,8 @@ func OpenRankings(ctx context.Context, kafka kafka.Options, region, window strin
 		return nil, err
 	}
 	key := schema.RankingKey(region, window)
-	return &Rankings{
-		Progress: func(read, all int64) {}, cl: cl, key: key,
-		partition: schema.KeyPartition([]byte(key), info.Partitions), partitions: info.Partitions,
-	}, nil
+	return &Rankings{Progress: func(read, all int64) {}, cl: cl, key: key,
+		partition: schema.KeyPartition([]byte(key), info.Partitions), partitions: info.Partitions}, nil
 }
 
 // Close closes the connections to Kafka.

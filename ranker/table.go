@@ -111,10 +111,8 @@ func (t *table) readProgress(ctx context.Context) error {
 	}
 	t.txn.Outputs(topics)
 	t.outputs = topics.ByName[t.output].Partitions
-	now := schema.Progress{
-		LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
-		SourceID: input.ID, StateID: topics.ByName[t.state].ID, UpdatesID: topics.ByName[t.output].ID,
-	}
+	now := schema.Progress{LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
+		SourceID: input.ID, StateID: topics.ByName[t.state].ID, UpdatesID: topics.ByName[t.output].ID}
 	start, end, err := kafka.Bounds(ctx, cl, t.input, t.partition)
 	if err != nil {
 		return err

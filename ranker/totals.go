@@ -46,10 +46,8 @@ type change struct {
 }
 
 func newTotals(t *table) *totals {
-	return &totals{
-		table: t, regions: map[schema.Region]*region{}, shared: map[uint64]map[schema.Region]window.Post{},
-		changes: map[window.RowKey]*change{}, sums: map[schema.Region]int64{},
-	}
+	return &totals{table: t, regions: map[schema.Region]*region{}, shared: map[uint64]map[schema.Region]window.Post{},
+		changes: map[window.RowKey]*change{}, sums: map[schema.Region]int64{}}
 }
 
 // region finds or adds a region. A new one is touched, so that a leaders row is written and the next owner finds it.

@@ -107,10 +107,8 @@ func DecodeCounts(b []byte) (Counts, error) {
 		if err := checkState("counts", b, countsVersion1, countsSize1); err != nil {
 			return Counts{}, err
 		}
-		return Counts{
-			Likes:    int64(binary.BigEndian.Uint64(b[1:])),
-			Dislikes: int64(binary.BigEndian.Uint64(b[9:])),
-		}, nil
+		return Counts{Likes: int64(binary.BigEndian.Uint64(b[1:])),
+			Dislikes: int64(binary.BigEndian.Uint64(b[9:]))}, nil
 	}
 	if err := checkVersion("counts", b, countsVersion); err != nil {
 		return Counts{}, err

@@ -146,7 +146,7 @@ func (s *system) assignments() (n int) {
 }
 
 const (
-	zombieTries = 60
+	zombieTries = 20
 	fencedSoon  = 20 * time.Second // bounds the time until a resumed zombie gives up its partition
 	gaveUp      = `"event":"partition_fenced"`
 )
@@ -159,7 +159,7 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 		if try == zombieTries {
 			return missed("no transaction was open whenever the processor was paused")
 		}
-		if err := u.Pause(); err != nil {
+		if err := u.Server.Pause(); err != nil { // not counted as one that is struck, yet
 			return missed("%v", err)
 		}
 		var err error
@@ -170,6 +170,7 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 			}
 		}
 	}
+	u.hit()
 	f.on("%v within a transaction of %s", u, id)
 	size := u.logSize()
 	before, err := f.sys.epoch(ctx, id)

@@ -140,9 +140,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
 		fmt.Fprintf(&b, "|%s|%d|\n", what, r.Evidence[what])
 	}
-	fmt.Fprintf(&b, "\n|longest stalls|of it away|not away|faults that were on|\n|---:|---:|---:|---|\n")
+	fmt.Fprintf(&b, "\n|longest stalls|of it away|not away|processors struck|faults that were on|\n|---:|---:|---:|---:|---|\n")
 	for _, s := range r.Stalls {
-		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(),
+		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%d|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(), s.Processors,
 			strings.Join(s.Faults, ", "))
 	}
 	for i, where := range r.Torn {

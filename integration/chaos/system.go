@@ -158,7 +158,7 @@ func (s *system) startPrograms(ctx context.Context) error {
 // newProcessor returns a processor process. Those beyond opts.Processors are guests, without a disk.
 func (s *system) newProcessor(i int) (*unit, error) {
 	name := fmt.Sprintf("processor-%d", i)
-	u := &unit{state: filepath.Join(s.opts.Dir, name, "state")}
+	u := &unit{state: filepath.Join(s.opts.Dir, name, "state"), hit: func() { s.watch.hit() }}
 	if i < s.opts.Processors {
 		var err error
 		if u.disk, err = newDisk(diskBytes); err != nil {

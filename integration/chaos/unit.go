@@ -23,6 +23,7 @@ type unit struct {
 	admin string        // host:port of its admin server
 	base  string        // of a reader, http://host:port; "" for others
 	state string        // the directory of its local state, or of the archive
+	hit   func()        // is called when a processor is killed, stopped or paused; nil for others
 	disk  *disk         // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
 	exits atomic.Int64 // exits without a fault
@@ -32,6 +33,17 @@ type unit struct {
 func (u *unit) Start(ctx context.Context) error {
 	u.begin.Store(u.logSize())
 	return u.Server.Start(ctx)
+}
+
+func (u *unit) Kill() error  { return u.strike(u.Server.Kill) }
+func (u *unit) Stop() error  { return u.strike(u.Server.Stop) }
+func (u *unit) Pause() error { return u.strike(u.Server.Pause) }
+
+func (u *unit) strike(by func() error) error {
+	if u.hit != nil {
+		u.hit()
+	}
+	return by()
 }
 
 func (u *unit) restore(ctx context.Context) error {

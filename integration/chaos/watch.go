@@ -14,7 +14,8 @@ import (
 
 const (
 	watchEvery = 100 * time.Millisecond
-	// stallLimit is how long a partition may stand still while all that it needs is there.
+	// stallLimit is how long a partition may stand still while all that it needs is there; if the next processor is
+	// struck before it has moved, for so long again.
 	stallLimit = sessionTimeout + 2*time.Second
 	stallsKept = 10
 )
@@ -110,6 +111,18 @@ func (w *watch) struck(kind string, away int) (over func()) {
 	})
 }
 
+// hit says that a processor is killed, stopped or paused.
+func (w *watch) hit() {
+	if w == nil { // nothing is watched yet
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.mu.open {
+		s.Processors++
+	}
+}
+
 // mark notes at short intervals which faults are on.
 func (w *watch) mark(ctx context.Context) {
 	for last := time.Now(); wait(ctx, watchEvery) == nil; last = time.Now() {
@@ -141,8 +154,8 @@ func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	clear(w.mu.open)
 	e.said["snapshots of MySQL compared while events arrived"] = w.mu.snapshots
 	for _, s := range w.mu.stalls {
-		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds() {
-			e.said[fmt.Sprintf("stalls of more than %v while nothing was away", stallLimit)]++
+		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Processors)) {
+			e.said[fmt.Sprintf("stalls of more than %v for each processor struck, while nothing was away", stallLimit)]++
 		}
 	}
 	e.stalls = worst(w.mu.stalls)
@@ -167,7 +180,8 @@ type Stall struct {
 	// AwaySeconds are those in which a fault took away what partitions need: MySQL or its rows, a broker, connections,
 	// a disk, or all processors. Each partition needs all brokers: leaders and coordinators are spread over them.
 	AwaySeconds float64  `json:"away_seconds"`
-	Faults      []string `json:"faults"` // that were on
+	Faults      []string `json:"faults"`     // that were on
+	Processors  int      `json:"processors"` // how often one was killed, stopped or paused
 }
 
 // Beyond returns how many seconds the partition stood still while all that it needs was there.

@@ -65,11 +65,9 @@ type RowKey struct {
 
 // NewPartition returns an empty partition.
 func NewPartition(config *Config) *Partition {
-	p := &Partition{
-		config: config, Clock: schema.NoMinute, Idle: schema.NoMinute, windows: make([]sliding, len(config.Windows)),
-		regions: map[schema.Region]uint32{}, excluded: map[uint64]bool{}, listed: map[Key][]Post{},
-		Late: make([]int64, len(config.Windows)),
-	}
+	p := &Partition{config: config, Clock: schema.NoMinute, Idle: schema.NoMinute,
+		windows: make([]sliding, len(config.Windows)), regions: map[schema.Region]uint32{}, excluded: map[uint64]bool{},
+		listed: map[Key][]Post{}, Late: make([]int64, len(config.Windows))}
 	for i, w := range config.Windows {
 		g := p.gridOfSize(w.Bucket)
 		if g == nil {
