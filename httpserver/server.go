@@ -202,10 +202,8 @@ func (s *Server) open() (serve func(net.Listener) error, err error) {
 		if _, err := c.reload(); err != nil {
 			return nil, err
 		}
-		s.HTTP.TLSConfig = &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
-		}
+		s.HTTP.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil }}
 		serve = func(ln net.Listener) error { return s.HTTP.ServeTLS(ln, "", "") }
 	} else if s.config.Listener != nil {
 		serve = func(ln net.Listener) error { return s.HTTP.Serve(s.config.Listener(ln)) }

@@ -149,11 +149,9 @@ func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Sh
 	reg prometheus.Registerer,
 ) *Workers {
 	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
-	return &Workers{
-		opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg),
+	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg),
 		FoldChunk: foldChunk, Concurrently: concurrently,
-		buffers: sync.Pool{New: func() any { return &recordBuffer{} }},
-	}
+		buffers: sync.Pool{New: func() any { return &recordBuffer{} }}}
 }
 
 // Fold returns a worker of latest-like-action.

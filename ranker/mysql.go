@@ -40,10 +40,8 @@ type mysqlWriter struct {
 
 func newMySQLWriter(a stream.Assignment, kafka kafka.Clients, db *sql.Store, metrics *mysqlMetrics, log *slog.Logger,
 ) *mysqlWriter {
-	return &mysqlWriter{
-		partition: a.Partition, kafka: kafka, db: db, metrics: metrics, checkEvery: positionCheckInterval,
-		log: log.With("topic", a.Topic, "partition", a.Partition),
-	}
+	return &mysqlWriter{partition: a.Partition, kafka: kafka, db: db, metrics: metrics,
+		checkEvery: positionCheckInterval, log: log.With("topic", a.Topic, "partition", a.Partition)}
 }
 
 // Fence does nothing: the compare-and-swap fences.

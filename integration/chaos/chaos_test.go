@@ -150,7 +150,7 @@ func TestReportsAddUp(t *testing.T) {
 	r.add(e)
 	require.Equal(t, []uint64{7, 1}, r.Seeds)
 	require.Equal(t, []int64{6, 1, 110, 3}, []int64{int64(r.Faults), int64(r.faults()), r.Events, r.Evidence["x"]})
-	require.EqualValues(t, 1, r.Evidence["stalls of more than 5s for each processor struck, while nothing was away"])
+	require.EqualValues(t, 1, r.Evidence["stalls of more than 5s for each processor struck, nothing away"])
 	require.Equal(t, 1, r.Stalls[0].Processors)
 	require.InDelta(t, 6, r.Stalls[0].Beyond(), 0.2)
 	require.Equal(t, []string{"events-poison", "mysql-pause"}, r.Stalls[0].Faults)

@@ -140,7 +140,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
 		fmt.Fprintf(&b, "|%s|%d|\n", what, r.Evidence[what])
 	}
-	fmt.Fprintf(&b, "\n|longest stalls|of it away|not away|processors struck|faults that were on|\n|---:|---:|---:|---:|---|\n")
+	b.WriteString("\n|longest stalls|of it away|not away|processors struck|faults that were on|\n")
+	b.WriteString("|---:|---:|---:|---:|---|\n")
 	for _, s := range r.Stalls {
 		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%d|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(), s.Processors,
 			strings.Join(s.Faults, ", "))

@@ -155,7 +155,7 @@ func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	e.said["snapshots of MySQL compared while events arrived"] = w.mu.snapshots
 	for _, s := range w.mu.stalls {
 		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Processors)) {
-			e.said[fmt.Sprintf("stalls of more than %v for each processor struck, while nothing was away", stallLimit)]++
+			e.said[fmt.Sprintf("stalls of more than %v for each processor struck, nothing away", stallLimit)]++
 		}
 	}
 	e.stalls = worst(w.mu.stalls)
