@@ -101,7 +101,7 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	for name, reset := range map[string]bool{"only events lost": false, "and a wrong offset": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, p := busySystem(t)
+			s, p := busySystem(t, betweenRetries)
 			p.stop()
 			s.produce(likes(100, 10)...)
 			require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 2, 15))
@@ -181,7 +181,7 @@ func TestFoldParksAtRecreatedTopics(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.topics, c.running), func(t *testing.T) {
 			t.Parallel()
-			s, p := busySystem(t)
+			s, p := busySystem(t, betweenRetries)
 			restart := func(between func()) {
 				if c.running {
 					between()

@@ -32,7 +32,7 @@ func TestFoldParksAtMissingTopics(t *testing.T) {
 		for _, running := range []bool{false, true} {
 			t.Run(fmt.Sprint(topic, running), func(t *testing.T) {
 				t.Parallel()
-				s, p := busySystem(t)
+				s, p := busySystem(t, betweenRetries)
 				if !running {
 					p.stop()
 				}
