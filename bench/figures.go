@@ -208,10 +208,8 @@ func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*
 			}
 		}}
 	}
-	return []Figure[*LatencyLevel]{
-		figure("p50", func(q *Quantiles) float64 { return q.P50 }),
-		figure("p99", func(q *Quantiles) float64 { return q.P99 }),
-	}
+	return []Figure[*LatencyLevel]{figure("p50", func(q *Quantiles) float64 { return q.P50 }),
+		figure("p99", func(q *Quantiles) float64 { return q.P99 })}
 }
 
 // cpuShare is the share of a core that a process used while events were sent, without a reader.

@@ -130,10 +130,8 @@ const (
 )
 
 // kudosTables are the tables that `kudos migrate` creates.
-var kudosTables = []string{
-	"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position",
-	"kudos_shard", "kudos_schema_version",
-}
+var kudosTables = []string{"like_count", "applied_offset", "like_hourly", "trending", "leaderboard",
+	"trending_position", "kudos_shard", "kudos_schema_version"}
 
 // NamedSite is servers that the user names. They must hold nothing of kudos, except what an earlier benchmark left.
 type NamedSite struct {

@@ -84,10 +84,8 @@ SET GLOBAL userstat = 1.`,
 			return err
 		}
 		plan.Contenders = []bench.Contender{kudos}
-		site := &bench.NamedSite{Keep: b.keep, Servers: bench.Servers{
-			Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor,
-			Log: quietLogger(cfg, a.stderr),
-		}}
+		site := &bench.NamedSite{Keep: b.keep, Servers: bench.Servers{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN,
+			Replication: cfg.Topics.ReplicationFactor, Log: quietLogger(cfg, a.stderr)}}
 		if cfg.MySQL.TLS {
 			if site.MySQL, err = cfg.MySQL.Connector(site.Log); err != nil {
 				return usageError{err}

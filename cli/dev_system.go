@@ -69,9 +69,8 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	if !realKafka(cfg) {
 		quickRankings(cfg, &d.cfg.Ranker)
 	}
-	d.banner = dev.Banner{
-		EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), DataDir: flags.dataDir, Rate: flags.simulate,
-	}
+	d.banner = dev.Banner{EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), DataDir: flags.dataDir,
+		Rate: flags.simulate}
 	return d
 }
 

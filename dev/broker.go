@@ -126,9 +126,8 @@ func (b *Broker) EndKilledTransactions(ctx context.Context) error {
 			return fmt.Errorf("transactional id %s: %w", t.TxnID, t.Err)
 		}
 		// A marker has no effect if nothing is open.
-		markers = append(markers, kadm.TxnMarkers{
-			ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch, Topics: topics.TopicsSet(),
-		})
+		markers = append(markers, kadm.TxnMarkers{ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch,
+			Topics: topics.TopicsSet()})
 	}
 	if len(markers) == 0 {
 		return nil

@@ -280,10 +280,8 @@ func (l *lastRecords) records(tp topicPartition) (again []*kgo.Record, size int6
 			continue // a tombstone, with nothing before it to delete
 		}
 		size += int64(len(r.Key) + len(r.Value))
-		again = append(again, &kgo.Record{
-			Topic: tp.topic, Partition: tp.partition,
-			Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp,
-		})
+		again = append(again, &kgo.Record{Topic: tp.topic, Partition: tp.partition, Key: r.Key, Value: r.Value,
+			Headers: r.Headers, Timestamp: r.Timestamp})
 	}
 	return again, size
 }

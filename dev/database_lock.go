@@ -52,10 +52,8 @@ var (
 )
 
 func newSerialHandler(inner mysql.Handler, lockWait time.Duration) *serialHandler {
-	h := &serialHandler{
-		Handler: inner, lockWait: lockWait, closing: make(chan struct{}),
-		statement: make(chan struct{}, 1), transaction: make(chan struct{}, 1),
-	}
+	h := &serialHandler{Handler: inner, lockWait: lockWait, closing: make(chan struct{}),
+		statement: make(chan struct{}, 1), transaction: make(chan struct{}, 1)}
 	h.mu.connections, h.mu.drained = map[uint32]*serialConn{}, make(chan struct{})
 	return h
 }

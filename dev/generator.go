@@ -76,10 +76,8 @@ type Generator struct {
 // NewGenerator returns a generator whose clock starts at begun.
 func NewGenerator(shape Shape, seed uint64, begun time.Time) *Generator {
 	random := rand.New(rand.NewPCG(seed, 0))
-	g := &Generator{
-		shape: shape, random: random, begun: begun, full: map[uint64]bool{},
-		posts: rand.NewZipf(random, shape.Skew, 1, uint64(shape.Posts-1)),
-	}
+	g := &Generator{shape: shape, random: random, begun: begun, full: map[uint64]bool{},
+		posts: rand.NewZipf(random, shape.Skew, 1, uint64(shape.Posts-1))}
 	for n := range shape.Posts {
 		g.weight += math.Pow(float64(n+1), -shape.Skew)
 	}
@@ -132,9 +130,8 @@ func (g *Generator) Past(i, n int, now time.Time) schema.Event {
 	part := float64(i) / float64(n)
 	at := now.Add(-day + time.Duration((part+wave*math.Sin(2*math.Pi*part))*float64(day)))
 	user := uint64(g.shape.MaxUsers + 1 + i)
-	e := schema.Event{
-		PostID: 1 + g.posts.Uint64(), UserID: user, Region: home(user), Action: schema.Like, TimeMs: at.UnixMilli(),
-	}
+	e := schema.Event{PostID: 1 + g.posts.Uint64(), UserID: user, Region: home(user), Action: schema.Like,
+		TimeMs: at.UnixMilli()}
 	if g.chance(g.shape.Dislikes) {
 		e.Action = schema.Dislike
 	}

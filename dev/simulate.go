@@ -77,10 +77,8 @@ type Simulator struct {
 
 // NewSimulator returns a simulator; call Run to start it.
 func NewSimulator(o SimulatorOptions, kafka kafka.Options, log *slog.Logger) *Simulator {
-	return &Simulator{
-		options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, o.MaxInFlight),
-		http: &http.Client{Timeout: apiTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: apiWorkers}},
-	}
+	return &Simulator{options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, o.MaxInFlight),
+		http: &http.Client{Timeout: apiTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: apiWorkers}}}
 }
 
 // Counts is safe for concurrent use.

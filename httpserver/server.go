@@ -76,9 +76,8 @@ func NewServer(c Config, log *slog.Logger) *Server {
 	c.HTTP.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s := &Server{HTTP: c.HTTP, config: c, log: log, listening: make(chan struct{})}
 	if c.TLSCert != "" {
-		s.certificate = &certificate{
-			section: c.Name, certFile: c.TLSCert, keyFile: c.TLSKey, every: watchEvery, log: log,
-		}
+		s.certificate = &certificate{section: c.Name, certFile: c.TLSCert, keyFile: c.TLSKey, every: watchEvery,
+			log: log}
 	}
 	return s
 }

@@ -65,9 +65,8 @@ var rejectReasons = []string{
 func (m *metrics) register(reg prometheus.Registerer, buffered, keysRead func() float64) error {
 	for _, c := range []prometheus.Collector{
 		m.requests, m.publishSeconds, m.accepted, m.unacknowledged, m.rejected, m.refused, m.regionMalformed,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "kudos", Subsystem: "producer", Name: "buffered_records", Help: "Events that wait for Kafka.",
-		}, buffered),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "kudos", Subsystem: "producer",
+			Name: "buffered_records", Help: "Events that wait for Kafka."}, buffered),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "kudos", Subsystem: "producer", Name: "keys_read_timestamp_seconds",
 			Help: "Unix time in seconds when the issuer's keys were last read; 0: never, or producer.auth is not jwt.",

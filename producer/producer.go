@@ -92,15 +92,12 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 	p.proxies, _ = httpserver.ParseNetworks(o.TrustedProxies)
 	p.Server = httpserver.NewServer(httpserver.Config{
 		Name: "producer", Key: "producer.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		HTTP: &http.Server{
-			Handler: tracing.Handler(p.routes(), "producer"), MaxHeaderBytes: o.MaxHeaderBytes,
-			ReadHeaderTimeout: o.ReadHeaderTimeout, ReadTimeout: o.ReadTimeout,
-			WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
-		},
+		HTTP: &http.Server{Handler: tracing.Handler(p.routes(), "producer"), MaxHeaderBytes: o.MaxHeaderBytes,
+			ReadHeaderTimeout: o.ReadHeaderTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+			IdleTimeout: o.IdleTimeout},
 		ShutdownTimeout: o.ShutdownTimeout,
-		Work: httpserver.Work{
-			Open: p.open, Run: []func(context.Context) error{p.watchKafka, p.keys.run}, Close: p.close,
-		},
+		Work: httpserver.Work{Open: p.open, Run: []func(context.Context) error{p.watchKafka, p.keys.run},
+			Close: p.close},
 	}, log)
 	if err := p.metrics.register(reg, p.bufferedRecords, p.keys.readTimestamp); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)

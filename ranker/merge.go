@@ -199,9 +199,8 @@ func (w *trending) dirty(name string, last, end schema.Minute) []window.Key {
 }
 
 func (w *trending) basis(win *window.Window, clocks []window.Clock, end schema.Minute) schema.RankingBasis {
-	b := schema.RankingBasis{
-		From: win.From(end), To: end, Watermark: window.WatermarkAt(win, clocks, end), Exclusions: w.exclusions.next,
-	}
+	b := schema.RankingBasis{From: win.From(end), To: end, Watermark: window.WatermarkAt(win, clocks, end),
+		Exclusions: w.exclusions.next}
 	for p := range clocks {
 		b.Positions = append(b.Positions, clocks[p].At(end).Position(int32(p)))
 	}
@@ -209,9 +208,8 @@ func (w *trending) basis(win *window.Window, clocks []window.Clock, end schema.M
 }
 
 func (w *trending) basisOfAll(clocks []window.Clock, region schema.Region) schema.RankingBasis {
-	b := schema.RankingBasis{
-		From: schema.NoMinute, To: schema.NoMinute, Watermark: schema.NoMinute, Exclusions: w.exclusions.next,
-	}
+	b := schema.RankingBasis{From: schema.NoMinute, To: schema.NoMinute, Watermark: schema.NoMinute,
+		Exclusions: w.exclusions.next}
 	for p := range clocks {
 		mark := clocks[p].Seal.Mark
 		b.Positions = append(b.Positions, mark.Position(int32(p)))
@@ -301,9 +299,8 @@ func (w *trending) ranking(
 		}
 	}
 	for i, p := range posts {
-		r.Posts[i] = schema.RankedPost{
-			Rank: i + 1, PreviousRank: before[p.ID], PostID: p.ID, Score: p.Score, Likes: p.Likes,
-		}
+		r.Posts[i] = schema.RankedPost{Rank: i + 1, PreviousRank: before[p.ID], PostID: p.ID, Score: p.Score,
+			Likes: p.Likes}
 	}
 	return r
 }

@@ -172,9 +172,8 @@ func readRanking(rec *kgo.Record) (sql.Ranking, error) {
 	if key := schema.RankingKey(r.Region, r.Window); key != string(rec.Key) {
 		return sql.Ranking{}, fmt.Errorf("the ranking %s has the key %q", key, rec.Key)
 	}
-	row := sql.Ranking{
-		Region: r.Region, Window: r.Window, AsOf: r.Watermark.Time(), Posts: make([]sql.RankedPost, len(r.Posts)),
-	}
+	row := sql.Ranking{Region: r.Region, Window: r.Window, AsOf: r.Watermark.Time(),
+		Posts: make([]sql.RankedPost, len(r.Posts))}
 	for i, p := range r.Posts {
 		if p.Rank != i+1 {
 			return sql.Ranking{}, fmt.Errorf("post %d has rank %d where %d was expected", p.PostID, p.Rank, i+1)

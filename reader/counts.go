@@ -90,7 +90,6 @@ func (a *api) manyLikes(q *request, covered []wire.Position, user uint64) (asOf 
 // countsReply ends the body with as_of. The entity tag leaves it out: it changes with every event, the counts with few.
 func (a *api) countsReply(body []byte, asOf []wire.Position) reply {
 	content := body[:bytes.LastIndex(body, []byte(`"as_of"`))]
-	return reply{
-		body: body, contentType: jsonType, caching: a.public, etag: etagOf(content), asOf: wire.PositionsText(asOf),
-	}
+	return reply{body: body, contentType: jsonType, caching: a.public, etag: etagOf(content),
+		asOf: wire.PositionsText(asOf)}
 }

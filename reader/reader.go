@@ -93,15 +93,12 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	}
 	r.Server = httpserver.NewServer(httpserver.Config{
 		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		HTTP: &http.Server{
-			Handler: routes(o, api, hub), MaxHeaderBytes: maxHeaderBytes,
-			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
-		},
+		HTTP: &http.Server{Handler: routes(o, api, hub), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: o.ReadTimeout,
+			WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout},
 		Listener: fast, ShutdownTimeout: o.ShutdownTimeout,
 		// The views outlive the requests that read them.
-		Work: httpserver.Work{
-			Run: append(run, hub.Run), Outlive: []func(context.Context) error{r.likes.Run, r.rankings.Run},
-		},
+		Work: httpserver.Work{Run: append(run, hub.Run),
+			Outlive: []func(context.Context) error{r.likes.Run, r.rankings.Run}},
 	}, log)
 	return r, nil
 }
@@ -115,10 +112,8 @@ func routes(o Options, api *api, hub http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle(peerPath, api.peer)
-	mux.Handle("/v1/stream", httpserver.CORS{
-		Origins: o.Origins, Methods: []string{http.MethodGet},
-		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"},
-	}.Handler(hub))
+	mux.Handle("/v1/stream", httpserver.CORS{Origins: o.Origins, Methods: []string{http.MethodGet},
+		Headers: []string{"Last-Event-ID"}, Exposed: []string{"Retry-After"}}.Handler(hub))
 	if o.Dashboard {
 		page := dashboard.Handler(dashboard.Settings{ProducerURL: o.ProducerURL, PostURL: o.PostURL,
 			TitleURL: o.TitleURL, GrafanaURL: o.GrafanaURL})

@@ -25,9 +25,10 @@ type viewPartition struct {
 	held []*kgo.Record // pending: they wait for the rest of their transaction, or for the end
 	// gap: records may be missing before or between those held, because compaction has removed them. Their keys have
 	// later records, below end, so the view is not right before it has all of those.
-	gap  bool
-	end  int64
-	lost error // why the store must be rebuilt: its log was truncated
+	gap   bool
+	end   int64
+	fresh bool  // it is being filled from the log's start: no record can be missing that deletes what is here
+	lost  error // why the store must be rebuilt: its log was truncated
 
 	// life is the lifecycle lock. Readers hold it while they read. The worker takes it to set ready, and clears ready
 	// before it opens, empties or closes the store.
@@ -69,6 +70,8 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	next, err := p.store.CatchUp(ctx, p.cl, store.Hooks{
 		Alone: func() { p.shut(nil) },
 		Begin: func() error {
+			_, has := p.store.Offset()
+			p.fresh = !has
 			if recreated = !p.ready; recreated {
 				return p.copy.Open(p.store)
 			}
@@ -84,7 +87,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 		return kafka.Position{}, err
 	}
 	p.life.Lock()
-	p.ready, p.reason = true, nil
+	p.ready, p.reason, p.fresh = true, nil, false
 	p.life.Unlock()
 	if recreated {
 		p.copy.Published(true)
@@ -163,7 +166,7 @@ func (p *viewPartition) take(records []*kgo.Record, next, end int64, gap bool) e
 		p.gap, p.end = true, max(p.end, end)
 	}
 	p.held = append(p.held, records...)
-	if c, ok := p.copy.(MissesDeletions); ok && p.gap && c.MissesDeletions(p.held) {
+	if c, ok := p.copy.(MissesDeletions); ok && p.gap && !p.fresh && c.MissesDeletions(p.held) {
 		p.shut(errDeletions)
 		return errDeletions
 	}

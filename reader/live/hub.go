@@ -105,10 +105,8 @@ func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg promet
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of live streams: %w", err)
 	}
-	h := &Hub{
-		options: o, likes: likes, rankings: rankings, log: log, metrics: metrics, changed: make(chan struct{}, 1),
-		posts: &registry[uint64]{epoch: likes.Epoch}, ranked: &registry[rankingKey]{epoch: rankings.Epoch},
-	}
+	h := &Hub{options: o, likes: likes, rankings: rankings, log: log, metrics: metrics, changed: make(chan struct{}, 1),
+		posts: &registry[uint64]{epoch: likes.Epoch}, ranked: &registry[rankingKey]{epoch: rankings.Epoch}}
 	h.Handler = problem.ByMethod(map[string]http.HandlerFunc{http.MethodGet: h.answer})
 	h.mu.streams, h.mu.drained = map[*stream]struct{}{}, make(chan struct{})
 	likes.Watch(h.likesChanged)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/reader/wire"
 	"kudos/schema"
@@ -189,6 +190,28 @@ func TestReaderThatMissedAMove(t *testing.T) {
 		g.commit(p, 1, target.UserBuckets(), false)
 	}
 	require.Equal(t, []int64{0, 1}, g.likesOf(t, dir, post, from, to))
+}
+
+// A new reader has nothing that could have moved away: it reads all layouts of the log, in several chunks.
+func TestNewReaderOfSeveralLayouts(t *testing.T) {
+	g := &layoutLog{fold: newFold(t, 12, 0)}
+	for layouts, buckets := range []string{"", "7:64", "7:32"} {
+		for p := range int32(partitions) {
+			g.commit(p, uint32(layouts), schema.UserBuckets(buckets), false)
+		}
+	}
+	g.cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		g.cluster.KeepControl()
+		for _, topic := range req.(*kmsg.FetchRequest).Topics {
+			for i := range topic.Partitions {
+				topic.Partitions[i].PartitionMaxBytes = 1 // a batch at a time
+			}
+		}
+		return nil, nil, false
+	})
+	l, stop := g.follow(t.TempDir())
+	defer stop()
+	require.Eventually(t, func() bool { return l.Ready() == nil }, patience, 5*time.Millisecond)
 }
 
 // likesOf returns the likes of a post that a reader with this directory has in two partitions.

@@ -108,11 +108,9 @@ type Ranking struct {
 
 // NewRanking converts a ranking.
 func NewRanking(r *schema.Ranking) *Ranking {
-	w := &Ranking{
-		Region: r.Region, Window: r.Window, From: r.From, To: r.To, Watermark: r.Watermark,
-		Posts: r.Posts, Score: r.Score, HalfLife: r.HalfLife, TopN: r.TopN, MinLikes: r.MinLikes,
-		Positions: make([]Position, len(r.Positions)),
-	}
+	w := &Ranking{Region: r.Region, Window: r.Window, From: r.From, To: r.To, Watermark: r.Watermark, Posts: r.Posts,
+		Score: r.Score, HalfLife: r.HalfLife, TopN: r.TopN, MinLikes: r.MinLikes,
+		Positions: make([]Position, len(r.Positions))}
 	if w.Posts == nil {
 		w.Posts = []schema.RankedPost{} // [], not null
 	}

@@ -260,6 +260,8 @@ var mutants = []mutant{
 		"		if string(rec.Key) == schema.StateProgressKey {\n			return i + 1\n", "		if rec != nil {\n			return i + 1\n"), test("reader/view", "TestEachAnswerIsAsOfItsPosition")},
 	{9, "a view's position and data change atomically", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n", ""), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
 	{9, "a giant transaction is not read before it is complete", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "a view that may miss deletions starts over", one(viewGo, "c.MissesDeletions(p.held)", "c.MissesDeletions(nil)"), test("reader/view", "TestReaderThatMissedAMove")},
+	{9, "a view that is filled from the start does not", one(viewGo, "!p.fresh && ", ""), test("reader/view", "TestNewReaderOfSeveralLayouts")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		return p.notReady", "	if false {\n		return p.notReady"), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition whose store is damaged is not ready", one(viewGo, "why := store.Unusable(p.store); why != nil {", "why := store.Unusable(p.store); false {"), test("stream", "TestViewOfACorruptedStore")},
 	{9, "a view that cannot continue is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestUndecodableUpdateParksItsPartition")},
