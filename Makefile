@@ -125,10 +125,11 @@ streams: ## run the tests of the Kafka Streams peer (Java)
 # With RECORD=file, it continues after the schedules that the file has of the same build and seed, and adds to them.
 SCHEDULES ?= 100000
 SEED ?= 1
-# What the reports of several runs of chaos and simulation must have in common to add up: all files but the docs, which
-# have the reports.
-BUILD = $(shell git ls-tree -r HEAD | grep -v '\.md$$\|\tdocs/' | git hash-object --stdin | cut -c1-10)$(MODIFIED)
-MODIFIED = $(shell git diff --quiet HEAD -- . ':!docs' ':!*.md' || date +-modified-%s)
+# What the reports of several runs of chaos and simulation must have in common to add up: all files of the program and
+# of the simulation.
+BUILT := . ':!docs' ':!*.md' ':!*_test.go' ':!integration/chaos' ':!integration/cmd' ':!deploy' ':!tools' ':!Makefile' ':!.ci'
+BUILD = $(shell git ls-files -s -- $(BUILT) | git hash-object --stdin | cut -c1-10)$(MODIFIED)
+MODIFIED = $(shell git diff --quiet HEAD -- $(BUILT) || date +-modified-%s)
 simulate: ## run SCHEDULES of the real workers on models of Kafka and MySQL: crashes, zombies, lost commits …
 	@$(if $(RECORD),integration/simulate.sh "$(SCHEDULES)" "$(SEED)" "$(BUILD)" "$(RECORD)"; exit $$?;) \
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \

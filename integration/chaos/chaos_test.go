@@ -137,7 +137,6 @@ func TestReportsAddUp(t *testing.T) {
 		burst, back := w.struck("events-poison", 0), w.struck("mysql-pause", 1)
 		time.Sleep(3 * time.Second)
 		back()
-		w.hit()
 		time.Sleep(6 * time.Second)
 		burst()
 		w.note(map[int32]oracle.Seen{0: {Position: oracle.Position{Offset: 1}}}, 0)
@@ -150,8 +149,8 @@ func TestReportsAddUp(t *testing.T) {
 	r.add(e)
 	require.Equal(t, []uint64{7, 1}, r.Seeds)
 	require.Equal(t, []int64{6, 1, 110, 3}, []int64{int64(r.Faults), int64(r.faults()), r.Events, r.Evidence["x"]})
-	require.EqualValues(t, 1, r.Evidence["stalls of more than 5s for each processor struck, nothing away"])
-	require.Equal(t, 1, r.Stalls[0].Processors)
+	require.EqualValues(t, 1, r.Evidence["stalls of more than 5s for each strike, nothing away"])
+	require.Equal(t, 1, r.Stalls[0].Strikes)
 	require.InDelta(t, 6, r.Stalls[0].Beyond(), 0.2)
 	require.Equal(t, []string{"events-poison", "mysql-pause"}, r.Stalls[0].Faults)
 	o.Build = "b"

@@ -127,6 +127,9 @@ func (f *fault) weather(
 			}
 		}
 	}
+	if w.slow > 0 { // the proxy holds everything back until its connections have taken notice, for seconds
+		defer f.away()()
+	}
 	if e := heal(); e != nil {
 		return fmt.Errorf("%s: %w", f.kind.name, e)
 	}

@@ -140,10 +140,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
 		fmt.Fprintf(&b, "|%s|%d|\n", what, r.Evidence[what])
 	}
-	b.WriteString("\n|longest stalls|of it away|not away|processors struck|faults that were on|\n")
+	b.WriteString("\n|longest stalls|of it away|not away|strikes|faults that were on|\n")
 	b.WriteString("|---:|---:|---:|---:|---|\n")
 	for _, s := range r.Stalls {
-		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%d|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(), s.Processors,
+		fmt.Fprintf(&b, "|%.1f s|%.1f s|%.1f s|%d|%s|\n", s.Seconds, s.AwaySeconds, s.Beyond(), s.Strikes,
 			strings.Join(s.Faults, ", "))
 	}
 	for i, where := range r.Torn {

@@ -63,7 +63,7 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 		return false, nil
 	}
 	u.exits.Add(1)
-	return true, u.Start(ctx)
+	return true, u.strike(func() error { return u.Start(ctx) })
 }
 
 // assigned is what a processor logs when it gets partitions.

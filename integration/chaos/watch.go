@@ -14,8 +14,8 @@ import (
 
 const (
 	watchEvery = 100 * time.Millisecond
-	// stallLimit is how long a partition may stand still while all that it needs is there; if the next processor is
-	// struck before it has moved, for so long again.
+	// stallLimit is how long a partition may stand still while all that it needs is there; if a processor is struck
+	// or a server comes back before it has moved, for so long again.
 	stallLimit = sessionTimeout + 2*time.Second
 	stallsKept = 10
 )
@@ -104,6 +104,9 @@ func (w *watch) struck(kind string, away int) (over func()) {
 	defer w.mu.Unlock()
 	w.mu.on, w.mu.away = append(w.mu.on, kind), w.mu.away+away
 	return sync.OnceFunc(func() {
+		if away > 0 {
+			defer w.hit()
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		i := slices.Index(w.mu.on, kind)
@@ -111,7 +114,7 @@ func (w *watch) struck(kind string, away int) (over func()) {
 	})
 }
 
-// hit says that a processor is killed, stopped or paused.
+// hit says that a processor is struck, or that a server is back.
 func (w *watch) hit() {
 	if w == nil { // nothing is watched yet
 		return
@@ -119,7 +122,7 @@ func (w *watch) hit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.mu.open {
-		s.Processors++
+		s.Strikes++
 	}
 }
 
@@ -154,8 +157,8 @@ func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	clear(w.mu.open)
 	e.said["snapshots of MySQL compared while events arrived"] = w.mu.snapshots
 	for _, s := range w.mu.stalls {
-		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Processors)) {
-			e.said[fmt.Sprintf("stalls of more than %v for each processor struck, nothing away", stallLimit)]++
+		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Strikes)) {
+			e.said[fmt.Sprintf("stalls of more than %v for each strike, nothing away", stallLimit)]++
 		}
 	}
 	e.stalls = worst(w.mu.stalls)
@@ -180,8 +183,8 @@ type Stall struct {
 	// AwaySeconds are those in which a fault took away what partitions need: MySQL or its rows, a broker, connections,
 	// a disk, or all processors. Each partition needs all brokers: leaders and coordinators are spread over them.
 	AwaySeconds float64  `json:"away_seconds"`
-	Faults      []string `json:"faults"`     // that were on
-	Processors  int      `json:"processors"` // how often one was killed, stopped or paused
+	Faults      []string `json:"faults"`  // that were on
+	Strikes     int      `json:"strikes"` // how often a processor was killed, stopped or paused, or a server came back
 }
 
 // Beyond returns how many seconds the partition stood still while all that it needs was there.

@@ -123,6 +123,11 @@ func (s *Server) Stop() error {
 		s.log.Info("stopped", "server", s.command.Name, "pid", p.PID())
 		return nil
 	case <-time.After(stopTimeout):
+		_ = p.Signal(syscall.SIGQUIT) // programs in Go and Java log where all their goroutines or threads are
+		select {
+		case <-p.Done():
+		case <-time.After(probeTimeout):
+		}
 		p.Kill()
 		return fmt.Errorf("stop %s: still running %v after SIGTERM, so it was killed\n%s",
 			s.command.Name, stopTimeout, child.Tail(s.command.Log))
