@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -271,9 +270,5 @@ func every(pause time.Duration, ask func(ctx context.Context, posts []uint64) ([
 }
 
 func joined(posts []uint64) string {
-	text := make([]string, len(posts))
-	for i, p := range posts {
-		text[i] = strconv.FormatUint(p, 10)
-	}
-	return strings.Join(text, ",")
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(posts), " ", ","), "[]")
 }

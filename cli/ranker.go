@@ -51,10 +51,7 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		e := schema.Exclusion{Excluded: excluded, Reason: *reason}
 		done, err := ranker.Exclude(ctx, cfg.Kafka, posts, e, quietLogger(cfg, a.stderr))
-		ids := make([]string, len(done)) // strings: JavaScript numbers are exact up to 2^53 only
-		for i, post := range done {
-			ids[i] = strconv.FormatUint(post, 10)
-		}
+		ids := strings.Fields(strings.Trim(fmt.Sprint(done), "[]")) // JavaScript numbers are exact up to 2^53 only
 		text := deed + ": " + strings.Join(ids, ", ") + "\n"
 		if len(done) == 0 {
 			text = "" // the error says it all

@@ -207,6 +207,9 @@ func (g *group) leave(committing *sync.WaitGroup) {
 		<-p.idle // bounded: the batch in flight has ShutdownTimeout
 	}
 	committing.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
+	defer cancel()
+	_ = g.member.LeaveGroupContext(ctx) // otherwise, the session timeout ends the membership
 	g.member.Close()
 	g.session.work.Wait()
 	g.session.consumeNothing()

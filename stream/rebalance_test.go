@@ -152,6 +152,21 @@ func TestRebalanceWithoutASilentMember(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 5))
 }
 
+// At shutdown, an unavailable coordinator is not waited for longer than a batch in flight.
+func TestShutdownWithoutACoordinator(t *testing.T) {
+	t.Parallel()
+	c, l := newInput(t, 1, 5)
+	c.kafka.RequestTimeout = time.Minute
+	_, stop := c.run(l, func(o *ProcessorOptions) { o.ShutdownTimeout = time.Second })
+	l.waitProcessed(0, offsets(0, 5))
+	c.ControlKey(int16(kmsg.LeaveGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(func() { <-t.Context().Done() })
+		return nil, nil, false
+	})
+	stop()
+}
+
 // Without an assignment, Ready returns the client's reason.
 func TestForbiddenGroupSaysSo(t *testing.T) {
 	t.Parallel()

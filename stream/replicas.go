@@ -195,7 +195,7 @@ func (r *Replicas) assign(ctx context.Context, member *kgo.Client) error {
 				own = append(own, int32(p))
 			}
 		}
-		slices.SortStableFunc(holders[p], func(a, b Holder) int { return boolOrder(b.Ready) - boolOrder(a.Ready) })
+		slices.SortStableFunc(holders[p], func(a, b Holder) int { return readyFirst[a.Ready] - readyFirst[b.Ready] })
 	}
 	r.log.Info("replicas assigned", "event", "replicas_assigned", "generation", generation,
 		"members", len(last.Members), "partitions", own)
@@ -203,12 +203,7 @@ func (r *Replicas) assign(ctx context.Context, member *kgo.Client) error {
 	return r.opts.Assign(ctx, own)
 }
 
-func boolOrder(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
+var readyFirst = map[bool]int{true: -1} // the order of holders
 
 // replicaBalancer is the client's view of Replicas.
 type replicaBalancer struct{ *Replicas }

@@ -124,10 +124,7 @@ func (s *Server) Stop() error {
 		return nil
 	case <-time.After(stopTimeout):
 		_ = p.Signal(syscall.SIGQUIT) // programs in Go and Java log where all their goroutines or threads are
-		select {
-		case <-p.Done():
-		case <-time.After(probeTimeout):
-		}
+		time.Sleep(probeTimeout)
 		p.Kill()
 		return fmt.Errorf("stop %s: still running %v after SIGTERM, so it was killed\n%s",
 			s.command.Name, stopTimeout, child.Tail(s.command.Log))

@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,9 +96,7 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, log *slog.Logger) 
 	began := time.Now()
 	f := &forget{opts: o, kafka: kafka, log: log.With("component", "forget")}
 	r := &Report{Kind: o.Kind, DryRun: o.DryRun, Remains: []Remain{}}
-	for _, id := range o.IDs {
-		r.IDs = append(r.IDs, strconv.FormatUint(id, 10))
-	}
+	r.IDs = strings.Fields(strings.Trim(fmt.Sprint(o.IDs), "[]"))
 	err := f.run(ctx, r)
 	r.Left = f.left()
 	r.Seconds = time.Since(began).Seconds()
