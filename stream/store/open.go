@@ -269,7 +269,7 @@ func (s *Store) loadLocal() error {
 	return err
 }
 
-// saveEpoch saves the epoch before the data. If that is lost in a crash, the store is a prefix of what matched the log
+// saveEpoch saves the epoch before the data. If a crash loses the data, the store is a prefix of what matched the log
 // in this epoch.
 func (s *Store) saveEpoch(epoch int32) error {
 	if epoch == s.savedEpoch {
