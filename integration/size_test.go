@@ -19,8 +19,8 @@ import (
 
 // Lines are a cost: these are limits for files not generated. At the limit, removed code has to pay for new code.
 const (
-	productLines  = 42_500 // of our packages in `go list -deps .`
-	allLines      = 114_170
+	productLines  = 46_000 // of our packages in `go list -deps .`
+	allLines      = 122_920
 	fileLines     = 400
 	functionLines = 60 // without composite literals: tables may be long
 	testLines     = 75 // of a test, which may be longer

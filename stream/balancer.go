@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -108,11 +109,15 @@ func assign(processes []string, partitions int32) []string {
 	return assigned
 }
 
+// processID is what rand.Text returns. Another id would be a damaged file: JSON replaces bytes that are not UTF-8, so that
+// the process would not find itself among the members of its group.
+var processID = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
 // ProcessID returns the id of the process with the local state in dir, and creates it if there is none. If it cannot be
 // stored, it lasts until the process ends.
 func ProcessID(dir string) string {
 	file := filepath.Join(dir, "process-id")
-	if id, err := os.ReadFile(file); err == nil && len(id) > 0 && !bytes.ContainsAny(id, " \n") {
+	if id, err := os.ReadFile(file); err == nil && processID.Match(id) {
 		return string(id)
 	}
 	id := rand.Text()

@@ -333,6 +333,7 @@ var mutants = []mutant{
 		"[]byte(ownsNothing)); ok {", "[]byte(ownsNothing)); ok && false {"), test("stream", "TestBalancerAlignsGroups")},
 	{7, "a process has at most one partition more than another", one("stream/balancer.go",
 		"n > share, n == share && more == 0:", "n > share:"), test("stream", "TestBalancer")},
+	{7, "a damaged process id is replaced", one("stream/balancer.go", "processID.Match(id)", "len(id) > 0"), test("stream", "TestProcessIDStays")},
 	{7, "older versions are in the same group", one("stream/balancer.go", `return "sticky"`, `return "kudos"`), test("stream", "TestOlderVersionLeads")},
 	{2, "the ranker's table: changes by another owner are not damage", one("ranker/table.go",
 		"		if taken := t.txn.CheckMember(ctx); taken != nil {\n			return kafka.Position{}, taken\n		}\n", ""), test("ranker", "TestTableOfAnotherOwnerIsNotDamage")},
