@@ -185,7 +185,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	calls, times := seen.calls, seen.times
 	first := slices.Index(calls, "Process") - 2 // a session may be lost before it
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Fence", "Open"}, calls[first:first+6])
-	require.GreaterOrEqual(t, times[first+4].Sub(times[first+3]), 4*time.Second, "it waits for a rebalance first")
+	require.GreaterOrEqual(t, times[first+4].Sub(times[first+3]), 2*time.Second, "it waits for a rebalance first")
 	require.Equal(t, 1, l.count(1, "Fence"), "the rebalance that it asked for concerns no other")
 	p.waitReady(t)
 }

@@ -337,9 +337,9 @@ func (p *Partition) fail(err error) {
 	p.setState(StateParked, why)
 }
 
-// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group removed an unavailable member. If
-// none comes, nobody took the partition (a transaction timeout fences too), and it asks for a new assignment.
-func (p *Partition) rejoinAfter() time.Duration { return 2 * p.opts.SessionTimeout }
+// rejoinAfter is how long a fenced partition waits for a rebalance: longer than one takes. If none comes, nobody took
+// the partition (tools and transaction timeouts fence, too), and it asks for a new assignment.
+func (p *Partition) rejoinAfter() time.Duration { return p.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond
 

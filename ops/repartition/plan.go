@@ -40,6 +40,10 @@ func (r *repartition) plan(ctx context.Context) error {
 	return r.check()
 }
 
+// errDone means that the layout is the new one already. That is no failure: an earlier run may have ended with an error
+// after it was complete.
+var errDone = errors.New("nothing to do")
+
 const applyFirst = "run `kudos topics apply` first, with the current number of partitions"
 
 func (r *repartition) lookUp(ctx context.Context) (err error) {
@@ -97,8 +101,7 @@ func (r *repartition) check() error {
 	}
 	switch {
 	case r.isTarget(standing):
-		return fmt.Errorf("there is nothing to do: there are already %d partitions%s; "+
-			"set topics.partitions to the number that you want", standing.Partitions, buckets(standing.UserBuckets))
+		return errDone
 	case standing.Partitions > r.layout.Partitions:
 		return fmt.Errorf("there are %d partitions, and Kafka cannot remove any: topics.partitions is %d, "+
 			"but must be %d or more", standing.Partitions, r.layout.Partitions, standing.Partitions)

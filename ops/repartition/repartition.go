@@ -79,6 +79,10 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, lo
 	r := &repartition{opts: o, kafka: kafka, db: db, log: log, layout: o.Layout}
 	r.result.To, r.result.DryRun = o.Layout.Partitions, o.DryRun
 	err := r.run(ctx)
+	if errors.Is(err, errDone) {
+		err = r.say("nothing to do: there are already %d partitions%s; set topics.partitions to the number that you want",
+			o.Layout.Partitions, buckets(o.Layout.UserBuckets()))
+	}
 	r.result.Seconds = time.Since(began).Seconds()
 	return &r.result, err
 }

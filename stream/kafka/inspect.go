@@ -18,6 +18,8 @@ import (
 type Position struct {
 	Offset int64 `json:"offset"`
 	Epoch  int32 `json:"leader_epoch"`
+	// Metadata is stored with a committed offset.
+	Metadata string `json:"-"`
 }
 
 // LogID identifies one log permanently: a recreated topic, or one of the same name in another cluster, has another.
@@ -195,13 +197,20 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 	return resp.Topics[0].Partitions[0].EndOffset, nil
 }
 
-// CommittedOffset returns a group's committed offset; ok is false if there is none (it may have expired). It waits,
-// with a bound, for an open transaction that includes an offset and for a coordinator that is being created or moved.
+// CommittedOffset is Committed without leader epoch and metadata.
 func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
 ) (offset int64, ok bool, err error) {
+	at, ok, err := Committed(ctx, cl, group, topic, partition)
+	return at.Offset, ok, err
+}
+
+// Committed returns a group's committed position; ok is false if there is none (it may have expired). It waits, with a
+// bound, for an open transaction that includes an offset and for a coordinator that is being created or moved.
+func Committed(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
+) (at Position, ok bool, err error) {
 	info, err := LookUpTopics(ctx, cl, topic)
 	if err != nil {
-		return 0, false, err
+		return at, false, err
 	}
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
@@ -214,38 +223,42 @@ func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string
 	ctx, cancel := context.WithTimeout(ctx, committedTimeout)
 	defer cancel()
 	for {
-		offset, err = committedAnswer(req.RequestWith(ctx, cl))
+		at, err = committedAnswer(req.RequestWith(ctx, cl))
 		switch {
 		case errors.Is(err, kerr.GroupIDNotFound):
-			return 0, false, nil
+			return Position{}, false, nil
 		case kerr.IsRetriable(err) && Sleep(ctx, 20*time.Millisecond):
 			continue
 		case err != nil:
-			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic,
+			return Position{}, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic,
 				partition, err)
 		}
-		return offset, offset >= 0, nil
+		return at, at.Offset >= 0, nil
 	}
 }
 
 const committedTimeout = time.Minute // longer than Kafka leaves a dead owner's transaction open
 
-func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
+func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (Position, error) {
 	if err != nil {
-		return 0, err
+		return Position{}, err
 	}
 	if len(resp.Groups) != 1 {
-		return 0, kerr.GroupIDNotFound
+		return Position{}, kerr.GroupIDNotFound
 	}
 	g := resp.Groups[0]
 	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-		return 0, err
+		return Position{}, err
 	}
 	if len(g.Topics) != 1 || len(g.Topics[0].Partitions) != 1 {
-		return -1, nil
+		return Position{Offset: -1}, nil
 	}
 	p := g.Topics[0].Partitions[0]
-	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+	at := Position{Offset: p.Offset, Epoch: p.LeaderEpoch}
+	if p.Metadata != nil {
+		at.Metadata = *p.Metadata
+	}
+	return at, kerr.ErrorForCode(p.ErrorCode)
 }
 
 // RequireTransactionVersion2 returns a SetupError if the cluster's transaction.version is below 2: there, a

@@ -335,6 +335,9 @@ func AddOffset(ctx context.Context, cl TxnClient, id, group string, source LogPa
 	rt.Topic, rt.TopicID = source.Topic, source.TopicID
 	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 	rp.Partition, rp.Offset, rp.LeaderEpoch = source.Partition, next.Offset, next.Epoch
+	if next.Metadata != "" {
+		rp.Metadata = &next.Metadata
+	}
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
