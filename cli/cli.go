@@ -1,5 +1,6 @@
 // Package cli holds the commands of kudos. Each command loads its configuration (flags, KUDOS_… variables, a file),
-// builds the parts it needs and runs them. Exit codes: 0 success, 1 failure, 2 usage error, 3 audit found a difference.
+// builds the parts it needs and runs them. Exit codes: 0 success, 1 failure, 2 usage error, 3 audit or conform found a
+// difference.
 package cli
 
 import (
@@ -39,7 +40,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// differentError is returned by an audit that succeeded and found a difference.
+// differentError is returned by a check that ran to its end and found a difference.
 type differentError struct{ error }
 
 func (e differentError) Unwrap() error { return e.error }
@@ -79,7 +80,8 @@ by event time, decides.
 Settings come from flags, then from KUDOS_… variables, then from --config FILE, then
 from defaults; "kudos config" shows the effective values and where they came from.
 
-Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a difference.`,
+Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" or "kudos conform" found a
+difference.`,
 		Example: `  # Try it, with nothing installed
   kudos dev --simulate 2000
 
@@ -106,11 +108,12 @@ Exit codes: 0 success, 1 failure, 2 usage error, 3 "kudos audit" found a differe
 		root.AddCommand(cmds...)
 	}
 	add("roles", a.devCommands()...)
-	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand())
+	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand(),
+		a.bridgeCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand(), a.transactionsCommand())
-	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(),
-		a.versionCommand())
+	add("about", a.benchCommand(), a.conformCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(),
+		a.configCommand(), a.versionCommand())
 	return root
 }
 

@@ -3,9 +3,11 @@ package cli
 import (
 	"bufio"
 	"context"
+	stdsql "database/sql"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -190,6 +192,9 @@ arrive in the meantime make no difference:
 It needs disk space for temporary files (--temp-dir): about 40 bytes per post; with --deep
 also the state of the partitions that are read in parallel (--parallel).
 
+With --against it compares like_count with a query instead, such as one of the table that
+likes came from: post id, likes and, optionally, dislikes. Likes must have stopped, or differ.
+
 Exit codes: 0 no difference, 3 a difference, 1 something could not be compared.
 "kudos rebuild" repairs MySQL.`
 
@@ -201,15 +206,24 @@ func (a *app) auditCommand() *cobra.Command {
 		Example: `  kudos audit --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
   # The full report, for a script
-  kudos audit --deep --limit 1000000 --output json --config kudos.yaml | jq '.posts.rows[].post_id'`,
+  kudos audit --deep --limit 1000000 --output json --config kudos.yaml | jq '.posts.rows[].post_id'
+
+  # After a migration
+  kudos audit --against 'SELECT post_id, COUNT(*) FROM post_likes GROUP BY post_id' \
+              --against-dsn-file /run/secrets/shop-dsn --config kudos.yaml`,
 	}
 	opts := audit.DefaultOptions()
 	cmd.Flags().BoolVar(&opts.Deep, "deep", false, "recount from the state table, and compare like_hourly row by row")
+	var against against
+	cmd.Flags().StringVar(&against.query, "against", "", "a query to compare like_count with, instead of the stream")
+	cmd.Flags().StringVar(&against.dsnFile, "against-dsn-file", "",
+		"file with the DSN of the query's database (default: mysql.dsn)")
+	cmd.MarkFlagsMutuallyExclusive("deep", "against")
 	addAuditFlags(cmd, &opts)
 	out := addOutput(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)
 	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
-		if err := errors.Join(cfg.RequireMySQL(), opts.Validate()); err != nil {
+		if err := errors.Join(cfg.RequireMySQL(), opts.Validate(), against.validate()); err != nil {
 			return usageError{err}
 		}
 		opts.Progress = a.progress("audit")
@@ -219,6 +233,9 @@ func (a *app) auditCommand() *cobra.Command {
 			return err
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
+		if against.query != "" {
+			return against.compare(ctx, a, cfg, opts, db, out)
+		}
 		report, err := audit.Run(ctx, opts, cfg.Kafka, db, log)
 		if err != nil {
 			return err
@@ -239,6 +256,47 @@ func (a *app) auditCommand() *cobra.Command {
 		_ = report.WriteText(&text) // to memory: cannot fail
 		return errors.Join(result, out.print(a.stdout, report, text.String()))
 	})
+}
+
+// against is what --against compares with.
+type against struct{ query, dsnFile string }
+
+func (g against) validate() error {
+	if g.dsnFile != "" && g.query == "" {
+		return errors.New("--against-dsn-file is only for --against")
+	}
+	return nil
+}
+
+func (g against) compare(ctx context.Context, a *app, cfg *config.Loaded, opts audit.Options, db *sql.Shards,
+	out *output,
+) (err error) {
+	dsn := cfg.MySQL.DSN
+	if g.dsnFile != "" {
+		text, err := os.ReadFile(g.dsnFile)
+		if err != nil {
+			return usageError{err}
+		}
+		dsn = strings.TrimSpace(string(text))
+	}
+	if dsn == "" {
+		return usageError{errors.New("--against needs --against-dsn-file, as mysql.dsn is not set")}
+	}
+	other, err := stdsql.Open("mysql", dsn)
+	if err != nil {
+		return usageError{fmt.Errorf("--against-dsn-file: %w", err)}
+	}
+	defer func() { err = errors.Join(err, other.Close()) }()
+	report, err := audit.Against(ctx, opts, db, other, g.query, quietLogger(cfg, a.stderr))
+	if err != nil {
+		return err
+	}
+	if !report.Equal {
+		err = differentError{fmt.Errorf("kudos and the query differ: %d differences", report.Posts.Different)}
+	}
+	var text strings.Builder
+	_ = report.WriteText(&text) // to memory: cannot fail
+	return errors.Join(err, out.print(a.stdout, report, text.String()))
 }
 
 func addAuditFlags(cmd *cobra.Command, opts *audit.Options) {

@@ -16,6 +16,7 @@ import (
 	"kudos/config"
 	"kudos/processor"
 	"kudos/producer"
+	"kudos/producer/bridge"
 	"kudos/ranker"
 	"kudos/reader"
 	"kudos/sql"
@@ -219,5 +220,38 @@ It runs until SIGTERM or SIGINT, and then finishes the files in progress. /livez
 	}
 	return a.roleCommand(cmd, func(p roleParts) (role, error) {
 		return archive.New(p.Archive, p.Kafka, p.log, p.reg)
+	}, brokersFlag)
+}
+
+func (a *app) bridgeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bridge",
+		Short: "Publish another system's changes or events as likes",
+		Long: `Publish as likes what another system writes to a Kafka topic of its own: the changes of a
+table of likes that Debezium captures, events in JSON, or CloudEvents. bridge.columns says
+which columns or fields are the post, the user and the rest. docs/migration.md describes how
+to move from such a table to kudos while it is in use.
+
+Each source record is published exactly once: its position is committed in the transaction
+that publishes it. What is no change of a reaction goes to likes.dlt, with the reason.
+
+Start as many as you like: they share the partitions of bridge.topic. It runs until SIGTERM or
+SIGINT, and then finishes the batches in flight (bridge.shutdown_timeout). /livez, /readyz and
+/metrics are at admin.addr.`,
+		Example: `  # The table post_likes of the database shop, captured by Debezium
+  kudos bridge --brokers kafka:9092 --set bridge.topic=shop.shop.post_likes \
+               --set bridge.columns.time=created_at
+
+  # Events such as {"post": 42, "member": 7, "kind": "love"}
+  kudos bridge --brokers kafka:9092 --set bridge.topic=reactions --set bridge.format=json \
+               --set bridge.columns.post_id=post --set bridge.columns.user_id=member \
+               --set bridge.columns.reaction=kind --set bridge.reactions=love=LIKE,none=UNLIKE`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		if p.Bridge.Topic == "" {
+			return nil, usageError{errors.New("bridge.topic is not set: set it to the topic to read")}
+		}
+		p.Bridge.UserBuckets = p.Topics.Layout().UserBuckets()
+		return bridge.New(p.Bridge, p.Kafka, p.log, p.reg)
 	}, brokersFlag)
 }

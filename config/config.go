@@ -23,6 +23,7 @@ import (
 	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/producer"
+	"kudos/producer/bridge"
 	"kudos/ranker"
 	"kudos/reader"
 	"kudos/sql"
@@ -39,6 +40,7 @@ type Config struct {
 	Ranker    ranker.Options    `mapstructure:"ranker"`
 	Reader    reader.Options    `mapstructure:"reader"`
 	Archive   archive.Options   `mapstructure:"archive"`
+	Bridge    bridge.Options    `mapstructure:"bridge"`
 	Admin     admin.Options     `mapstructure:"admin"`
 	Log       Log               `mapstructure:"log"`
 }
@@ -54,6 +56,7 @@ func Default() Config {
 		Ranker:    ranker.DefaultOptions(),
 		Reader:    reader.DefaultOptions(),
 		Archive:   archive.DefaultOptions(),
+		Bridge:    bridge.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
 		Log:       Log{Level: "info", Format: "auto"},
 	}
@@ -70,6 +73,7 @@ func (c Config) Validate() error {
 		named("ranker", c.Ranker.Validate()),
 		named("reader", c.Reader.Validate()),
 		named("archive", c.Archive.Validate()),
+		named("bridge", c.Bridge.Validate()),
 		named("admin", c.Admin.Validate()),
 		named("log", c.Log.Validate()),
 	)

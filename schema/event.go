@@ -75,7 +75,8 @@ func poison(reason PoisonReason, field, format string, args ...any) error {
 }
 
 // DecodeEvent decodes a record of the topic likes into e; every error is a *PoisonError. A value that starts with '{'
-// is JSON: no Protobuf LikeEvent starts so (field 15, a group). The key may be nil if the value has the post id.
+// is JSON: no Protobuf LikeEvent starts so (field 15, a group). What a schema registry's serializers put in front of
+// either is taken off. The key may be nil if the value has the post id.
 func DecodeEvent(key, value []byte, e *Event) error {
 	*e = Event{Region: UnknownRegion}
 	switch {
@@ -85,8 +86,13 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		return poison(Undecodable, "", "value is empty")
 	}
 	var err error
+	if value[0] == 0 {
+		if value, err = withoutFraming(value); err != nil {
+			return err
+		}
+	}
 	switch {
-	case value[0] != '{':
+	case len(value) == 0 || value[0] != '{':
 		err = e.decodeProto(value)
 	case !e.decodePlain(value):
 		*e = Event{Region: UnknownRegion}
@@ -106,6 +112,19 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		e.PostID = id
 	}
 	return e.Check()
+}
+
+// withoutFraming takes off the framing of a schema registry: a zero, with which neither Protobuf nor JSON begins, the
+// schema's id in 4 bytes and, before Protobuf, the path of the message in its file: 0 for the first one, which LikeEvent
+// is. https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
+func withoutFraming(value []byte) ([]byte, error) {
+	switch framed := value[min(5, len(value)):]; {
+	case len(framed) > 0 && framed[0] == '{':
+		return framed, nil
+	case len(framed) > 0 && framed[0] == 0:
+		return framed[1:], nil
+	}
+	return nil, poison(Undecodable, "", "value begins with a zero, but is no LikeEvent with a schema registry's framing")
 }
 
 // Check returns a *PoisonError if e is not a valid event, or nil.

@@ -69,6 +69,21 @@ func TestEventAgainstGeneratedCode(t *testing.T) {
 	}
 }
 
+func TestEventWithRegistryFraming(t *testing.T) {
+	want := eventCases[0].event
+	for name, value := range map[string][]byte{
+		"Protobuf": slices.Concat([]byte{0, 0, 0, 1, 0x7b, 0}, marshal(t, eventCases[0].proto)),
+		"JSON":     []byte("\x00\x00\x00\x01{" + `{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1700000000123,"region":"US-CA"}`),
+		"any id":   []byte("\x00{{{{" + `{"post_id":7,"user_id":9,"action":"LIKE","time_ms":"1700000000123","region":"us-ca"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got Event
+			require.NoError(t, DecodeEvent([]byte("7"), value, &got))
+			require.Equal(t, want, got)
+		})
+	}
+}
+
 func varintField(num protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
 }
@@ -161,7 +176,7 @@ func TestPoison(t *testing.T) {
 	event := func(post, user uint64, action kudosv1.Action, ms int64) []byte {
 		return marshal(t, &kudosv1.LikeEvent{PostId: post, UserId: user, Action: action, TimeMs: ms})
 	}
-	const malformed = "neither Protobuf nor JSON"
+	const malformed, framing = "neither Protobuf nor JSON", "no LikeEvent with a schema registry's framing"
 	huge := `{"post_id":1,"user_id":2,"action":"LIKE","x":"` + strings.Repeat("x", MaxEventBytes) + `"}`
 	seen := map[PoisonReason]bool{Misplaced: true} // detected by the fold, not by a codec
 	for name, tt := range map[string]struct {
@@ -175,7 +190,11 @@ func TestPoison(t *testing.T) {
 		"truncated varint":          {[]byte{0x08, 0x80}, Undecodable, "", malformed},
 		"varint of 11 bytes":        {[]byte("\x08" + strings.Repeat("\xff", 11)), Undecodable, "", malformed},
 		"truncated region":          {[]byte{0x2a, 5, 'U'}, Undecodable, "", malformed},
-		"field number 0":            {[]byte{0x00, 0x01}, Undecodable, "", malformed},
+		"zero, too short":           {[]byte{0x00, 0x01}, Undecodable, "", framing},
+		"framed, nothing after":     {[]byte{0, 0, 0, 0, 7}, Undecodable, "", framing},
+		"framed, another message":   {[]byte{0, 0, 0, 0, 7, 2, 2, 0x08, 1}, Undecodable, "", framing},
+		"framed, empty":             {[]byte{0, 0, 0, 0, 7, 0}, ZeroID, "post_id", "is missing or 0"},
+		"field number 0":            {[]byte{0x08, 1, 0x00, 0x01}, Undecodable, "", malformed},
 		"group without end":         {[]byte{0x33, 0x08, 0x01}, Undecodable, "", malformed},
 		"group end without start":   {[]byte{0x34}, Undecodable, "", malformed},
 		"no post":                   {event(0, 2, 1, 0), ZeroID, "post_id", "is missing or 0"},

@@ -35,6 +35,7 @@ func FuzzDecodeEvent(f *testing.F) {
 	f.Add([]byte(nil), []byte(`{"post_id":"7","userId":9,"action":true,"time_ms":1,"region":"us"}`))
 	f.Add([]byte("007"), []byte("\x10\x02\x18\x82\x80\x80\x80\x10\x2a\x02us"))
 	f.Add([]byte("x"), []byte("\x33\x08\x01\x34"))
+	f.Add([]byte("7"), []byte("\x00\x00\x00\x01\x02\x00\x10\x02\x18\x01"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		var e Event
 		if err := DecodeEvent(key, value, &e); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,7 +66,16 @@ func Decode(key, value []byte) (e Event, poison string) {
 		return e, "over_size"
 	case len(value) == 0:
 		return e, "undecodable"
-	case value[0] == '{':
+	}
+	if bytes.HasPrefix(value, []byte{0}) { // a schema registry's framing: 0, id, and 0 for the first message or JSON
+		framed := slices.Clone(value)[min(5, len(value)):]
+		if len(framed) == 0 || framed[0] != 0 && framed[0] != '{' {
+			return e, "undecodable"
+		}
+		value = bytes.TrimPrefix(framed, []byte{0})
+	}
+	switch {
+	case len(value) > 0 && value[0] == '{':
 		if e, poison = decodeJSON(value); poison != "" {
 			return e, poison
 		}

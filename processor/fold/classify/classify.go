@@ -112,18 +112,22 @@ func forwardedIn(header string) uint64 {
 	return n
 }
 
-// deadLetter adds a dead letter: the original record, with the reason and its source in headers.
 func (v *Classified) deadLetter(rec *kgo.Record, why *schema.PoisonError) {
-	key, value, headers := fit(rec)
 	v.Reasons = append(v.Reasons, why.Reason)
-	v.DeadLetters = append(v.DeadLetters, &kgo.Record{
-		Topic: schema.TopicDLT, Partition: rec.Partition, Key: key, Value: value,
+	v.DeadLetters = append(v.DeadLetters, DeadLetter(rec, rec.Partition, why))
+}
+
+// DeadLetter returns a dead letter for a partition: the original record, with the reason and its source in headers.
+func DeadLetter(rec *kgo.Record, partition int32, why *schema.PoisonError) *kgo.Record {
+	key, value, headers := fit(rec)
+	return &kgo.Record{
+		Topic: schema.TopicDLT, Partition: partition, Key: key, Value: value,
 		Headers: append(headers[:len(headers):len(headers)],
 			kgo.RecordHeader{Key: schema.HeaderDLTError, Value: fmt.Appendf(nil, "%s: %s", why.Reason, why)},
 			kgo.RecordHeader{Key: schema.HeaderDLTTopic, Value: []byte(rec.Topic)},
 			kgo.RecordHeader{Key: schema.HeaderDLTPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)},
 			kgo.RecordHeader{Key: schema.HeaderDLTOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)}),
-	})
+	}
 }
 
 const (

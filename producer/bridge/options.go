@@ -1,0 +1,100 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kudos/schema"
+)
+
+// Options configure the bridge.
+type Options struct {
+	Topic   string  `mapstructure:"topic"`  // the source topic
+	Group   string  `mapstructure:"group"`  // of the consumer offsets, and the prefix of the transactional ids
+	Format  string  `mapstructure:"format"` // debezium, json or cloudevents
+	Columns Columns `mapstructure:"columns"`
+	// Reactions lists what the values of Columns.Reaction mean, as VALUE=ACTION; empty: they are named as in kudos.
+	Reactions []string `mapstructure:"reactions"`
+
+	MaxBatch int `mapstructure:"max_batch"` // source records of a partition in one transaction
+	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, blocking read_committed consumers.
+	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
+	SessionTimeout     time.Duration `mapstructure:"session_timeout"`
+	ParkInterval       time.Duration `mapstructure:"park_interval"`    // between retries of a parked partition
+	ShutdownTimeout    time.Duration `mapstructure:"shutdown_timeout"` // for the batch in flight after SIGTERM
+
+	UserBuckets schema.UserBuckets `mapstructure:"-"`
+}
+
+// Columns are the names of columns or JSON fields. Empty ones, except the ids, are not used.
+type Columns struct {
+	PostID   string `mapstructure:"post_id"`
+	UserID   string `mapstructure:"user_id"`
+	Time     string `mapstructure:"time"`
+	Deleted  string `mapstructure:"deleted"`  // the reaction is withdrawn unless it is null, false, 0 or empty
+	Reaction string `mapstructure:"reaction"` // see Options.Reactions; without it, a row is a like
+	Region   string `mapstructure:"region"`
+}
+
+// DefaultOptions read the columns post_id and user_id of a table that Debezium captures. Topic must be set.
+func DefaultOptions() Options {
+	return Options{
+		Group: "likes-bridge", Format: "debezium", Columns: Columns{PostID: "post_id", UserID: "user_id"},
+		MaxBatch: 10_000, TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
+		ParkInterval: 5 * time.Second, ShutdownTimeout: 20 * time.Second,
+	}
+}
+
+// Validate returns everything that is wrong with the options. An empty Topic is valid: only the bridge itself needs it.
+func (o Options) Validate() error {
+	var errs []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("bridge."+format, args...))
+		}
+	}
+	refuse(slices.ContainsFunc(schema.Topics(1, 1), func(t schema.Topic) bool { return t.Name == o.Topic }),
+		"topic: %s is a topic of kudos, not a source", o.Topic)
+	refuse(o.Group == "" || slices.Contains(groups, o.Group), "group: %q is empty, or a group of kudos", o.Group)
+	refuse(formats[o.Format] == nil, "format: %q is not one of debezium, json, cloudevents", o.Format)
+	refuse(o.Columns.PostID == "", "columns.post_id: a name is needed")
+	refuse(o.Columns.UserID == "", "columns.user_id: a name is needed")
+	_, err := parseReactions(o.Reactions)
+	refuse(err != nil, "reactions: %v", err)
+	refuse(len(o.Reactions) > 0 && o.Columns.Reaction == "", "reactions: columns.reaction is not set")
+	refuse(o.MaxBatch < 1 || o.MaxBatch > 100_000, "max_batch: must be between 1 and 100000")
+	refuse(o.TransactionTimeout <= 0, "transaction_timeout: must be above zero")
+	refuse(o.SessionTimeout <= 0, "session_timeout: must be above zero")
+	refuse(o.ParkInterval <= 0, "park_interval: must be above zero")
+	refuse(o.ShutdownTimeout <= 0, "shutdown_timeout: must be above zero")
+	return errors.Join(errs...)
+}
+
+var groups = []string{schema.GroupFold, schema.GroupApply, schema.GroupTrendingLocal, schema.GroupTrending,
+	schema.GroupTrendingMySQL, schema.GroupReactions, schema.GroupAudit}
+
+var actions = map[string]schema.Action{"LIKE": schema.Like, "UNLIKE": schema.Unlike, "DISLIKE": schema.Dislike}
+
+// parseReactions parses a list of VALUE=ACTION.
+func parseReactions(list []string) (map[string]schema.Action, error) {
+	if len(list) == 0 {
+		return map[string]schema.Action{"LIKE": schema.Like, "UNLIKE": schema.Unlike, "DISLIKE": schema.Dislike,
+			"true": schema.Like, "false": schema.Unlike}, nil
+	}
+	reactions := map[string]schema.Action{}
+	for _, s := range list {
+		i := strings.LastIndexByte(s, '=')
+		action := actions[s[i+1:]]
+		if i < 0 || action == 0 {
+			return nil, fmt.Errorf("%q is not VALUE=ACTION with LIKE, UNLIKE or DISLIKE, such as love=LIKE", s)
+		}
+		if reactions[s[:i]] != 0 {
+			return nil, fmt.Errorf("%q is listed twice", s[:i])
+		}
+		reactions[s[:i]] = action
+	}
+	return reactions, nil
+}
