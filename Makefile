@@ -11,7 +11,7 @@ export CGO_ENABLED ?= 0
 
 # Separate modules, because of their dependencies: the benchmark peers, and checkers of alert rules, dashboards and
 # deployment files that use the code of Prometheus, Kubernetes, Helm and BuildKit.
-MODULES := integration/peers integration/promcheck integration/deploycheck
+MODULES := clients/go integration/peers integration/promcheck integration/deploycheck
 PEERS := integration/peers
 # Our replacements of other modules (replace in go.mod), which ./... does not include.
 REPLACED = $(if $(filter ./...,$(PKG)),github.com/DataDog/zstd github.com/dolthub/go-icu-regex)
@@ -21,7 +21,7 @@ PKG ?= ./...
 PARALLEL ?= 8
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot openapi
+.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot openapi clients
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -80,6 +80,7 @@ verify-adds: deps generated vuln
 	@$(MAKE) --no-print-directory streams
 	@$(MAKE) --no-print-directory package
 	@$(MAKE) --no-print-directory openapi
+	@$(MAKE) --no-print-directory clients
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 
 nightly: ## everything that takes hours: facts, mutants, chaos, a million schedules, kudos dev for an hour; all of a release
@@ -102,6 +103,9 @@ package: deps ## build the Debian package, install it, like a post in a browser,
 
 openapi: deps ## compare the OpenAPI documents with the standard and with what kudos serves, some 2 minutes; EXAMPLES=1000 SEED=7: more
 	@tools/openapi/check.sh
+
+clients: deps ## build the clients, run their tests, the conformance cases and their examples, some 2 minutes
+	@clients/check.sh
 
 snapshot: ## build all that a release has, without publishing: 6 targets, packages, checksums, SBOMs
 	@deploy/package/snapshot.sh

@@ -18,7 +18,7 @@ import (
 
 func (a *app) conformCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "conform [--] COMMAND [ARG…] | --topic TOPIC",
+		Use:   "conform [flags] -- COMMAND [ARG…]",
 		Short: "Check a client in any language, or what a writer publishes",
 		Long: `Check a client of kudos, in any language, or what a writer publishes to Kafka.
 
@@ -48,7 +48,7 @@ Exit codes: 0 nothing failed, 3 a case failed or a record is wrong, 1 not everyt
 	only := f.String("only", "", "regular expression: only the cases whose ids match")
 	list := f.Bool("list", false, "list the cases, and run none")
 	topic := f.String("topic", "", "check the records of this topic, instead of a client")
-	from := f.StringSlice("from", nil, "with --topic: partition:offset to start at, comma-separated (default: the start)")
+	from := f.StringSlice("from", nil, "with --topic: where to start, as partition:offset (default: the start)")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, args []string) error {
 		pattern, err := regexp.Compile(*only)
@@ -123,8 +123,8 @@ func (a *app) conformTopic(ctx context.Context, cfg *config.Loaded, topic string
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s: %d valid events in %d partitions; kudos forwarded %d others\n", topic, r.Valid, r.Partitions,
-		r.Forwarded)
+	text := fmt.Sprintf("%s: %d valid events in %d partitions; kudos forwarded %d others\n", topic, r.Valid,
+		r.Partitions, r.Forwarded)
 	add := func(what string, f *conformance.Finding) {
 		if f != nil {
 			text += fmt.Sprintf("%s: %d, the first in partition %d at offset %d: %s\n", what, f.Records, f.Partition,

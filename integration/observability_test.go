@@ -115,7 +115,9 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		r.process,
 		s.role("producer", "producer", "--set", "producer.http_addr="+api),
 		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
+		s.role("bridge", "bridge", "--set", "bridge.topic="+sourceTopic),
 	}
+	s.createSource()
 	startAll(roles...)
 	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, putLike(t, "http://"+api, 1, 2).Offset)
 	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil,

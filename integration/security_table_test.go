@@ -165,7 +165,7 @@ func TestTableOfACLsIsComplete(t *testing.T) {
 			named = append(named, p.name)
 		}
 	}
-	require.Subset(t, users, []string{"producer", "processor", "ranker", "reader", "archive", "topics"})
+	require.Subset(t, users, []string{"producer", "processor", "ranker", "reader", "archive", "bridge", "topics"})
 	var topics []string
 	for _, topic := range schema.Topics(partitions, 1) {
 		topics = append(topics, topic.Name)

@@ -164,6 +164,8 @@ func (s *secured) startAll() {
 	s.start("reader", "--set", "reader.http_addr="+reads, "--set", "reader.history=24h",
 		"--set", "reader.replicas=1", "--set", "reader.advertised_url=http://"+reads)
 	s.start("archive", "--set", "archive.dir="+s.t.TempDir(), "--set", "archive.rotate_interval=50ms")
+	s.createSource()
+	s.start("bridge", "--set", "bridge.topic="+sourceTopic, "--set", "bridge.session_timeout=2s")
 	s.reads = &reader{process: s.roles["reader"], base: "http://" + reads}
 }
 
@@ -236,6 +238,8 @@ func (s *secured) commands() {
 			s.want[post] = count{likes: s.want[post].likes - 1}
 		}
 	}
+	s.change(2000, 50)
+	s.want[2000] = count{likes: 1}
 	s.counted()
 	s.as("rebuild", "rebuild", "--yes")
 	s.counted()

@@ -95,7 +95,7 @@ func parseBatch(body []byte, maxLines int, defaults *schema.Event) (lines []batc
 		if tooLong {
 			line.fieldError = &fieldError{Field: "line", Reason: string(schema.OverSize),
 				Detail: fmt.Sprintf("has more than %d bytes", schema.MaxEventBytes)}
-		} else if line.fieldError = parseLine(text, &line.event); line.fieldError == nil {
+		} else if line.fieldError = parseEvent(text, "line", &line.event); line.fieldError == nil {
 			complete(&line.event, defaults)
 		}
 		lines = append(lines, line)
@@ -103,18 +103,19 @@ func parseBatch(body []byte, maxLines int, defaults *schema.Event) (lines []batc
 	return lines, true
 }
 
-func parseLine(text []byte, e *schema.Event) *fieldError {
+// parseEvent parses an event in JSON. whole is the name of the text in errors.
+func parseEvent(text []byte, whole string, e *schema.Event) *fieldError {
 	if schema.DecodePlainEvent(text, e) { // the common case
 		return nil
 	}
-	// DecodeEvent also accepts Protobuf, which a line must not be: eventFields lets only a JSON object through.
-	_, wrong := eventFields(text, "line",
+	// DecodeEvent also accepts Protobuf, which the text must not be: eventFields lets only a JSON object through.
+	_, wrong := eventFields(text, whole,
 		"post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region")
 	if wrong != nil {
 		return wrong
 	}
 	if err := schema.DecodeEvent(nil, text, e); err != nil {
-		return new(problem.FieldErrorOf(err, "line"))
+		return new(problem.FieldErrorOf(err, whole))
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 		},
 		"/v1/posts/{post_id}/likes": {http.MethodPost: p.authenticated(p.postLike)},
 		"/v1/likes:batch":           {http.MethodPost: p.authenticated(p.postBatch)},
+		"/v1/cloudevents":           {http.MethodPost: p.authenticated(p.postCloudEvent)},
 		"/openapi.yaml":             {http.MethodGet: getDocument},
 		"/":                         nil,
 	}

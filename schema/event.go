@@ -115,8 +115,8 @@ func DecodeEvent(key, value []byte, e *Event) error {
 }
 
 // withoutFraming takes off the framing of a schema registry: a zero, with which neither Protobuf nor JSON begins, the
-// schema's id in 4 bytes and, before Protobuf, the path of the message in its file: 0 for the first one, which LikeEvent
-// is. https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
+// schema's id in 4 bytes and, before Protobuf, the path of the message in its file: 0 for the first one, LikeEvent.
+// https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 func withoutFraming(value []byte) ([]byte, error) {
 	switch framed := value[min(5, len(value)):]; {
 	case len(framed) > 0 && framed[0] == '{':
@@ -124,7 +124,7 @@ func withoutFraming(value []byte) ([]byte, error) {
 	case len(framed) > 0 && framed[0] == 0:
 		return framed[1:], nil
 	}
-	return nil, poison(Undecodable, "", "value begins with a zero, but is no LikeEvent with a schema registry's framing")
+	return nil, poison(Undecodable, "", "value begins with 0, but is no LikeEvent with a schema registry's framing")
 }
 
 // Check returns a *PoisonError if e is not a valid event, or nil.

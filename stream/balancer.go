@@ -109,8 +109,8 @@ func assign(processes []string, partitions int32) []string {
 	return assigned
 }
 
-// processID is what rand.Text returns. Another id would be a damaged file: JSON replaces bytes that are not UTF-8, so that
-// the process would not find itself among the members of its group.
+// processID is what rand.Text returns. Another id would be a damaged file: JSON replaces bytes that are not UTF-8, so
+// that the process would not find itself among the members of its group.
 var processID = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 // ProcessID returns the id of the process with the local state in dir, and creates it if there is none. If it cannot be

@@ -127,7 +127,7 @@ func TestProcessIDStays(t *testing.T) {
 	require.NotEmpty(t, id)
 	require.Equal(t, id, ProcessID(dir))
 	require.NotEqual(t, id, ProcessID(t.TempDir()))
-	for _, damaged := range []string{"", id[:20], id[:20] + "\xe9\x93\x71\xb5\xfa\x81", id + id} { // a crash, a bad disk
+	for _, damaged := range []string{"", id[:20], id[:20] + "\xe9\x93\x71\xb5\xfa\x81", id + id} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "process-id"), []byte(damaged), 0o600))
 		repaired := ProcessID(dir)
 		require.Regexp(t, "^[A-Z2-7]{26}$", repaired)

@@ -80,8 +80,8 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, lo
 	r.result.To, r.result.DryRun = o.Layout.Partitions, o.DryRun
 	err := r.run(ctx)
 	if errors.Is(err, errDone) {
-		err = r.say("nothing to do: there are already %d partitions%s; set topics.partitions to the number that you want",
-			o.Layout.Partitions, buckets(o.Layout.UserBuckets()))
+		err = r.say("nothing to do: there are already %d partitions%s; set topics.partitions to the number that "+
+			"you want", o.Layout.Partitions, buckets(o.Layout.UserBuckets()))
 	}
 	r.result.Seconds = time.Since(began).Seconds()
 	return &r.result, err

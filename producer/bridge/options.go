@@ -43,7 +43,8 @@ type Columns struct {
 func DefaultOptions() Options {
 	return Options{
 		Group: "likes-bridge", Format: "debezium", Columns: Columns{PostID: "post_id", UserID: "user_id"},
-		MaxBatch: 10_000, TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
+		Reactions: []string{},
+		MaxBatch:  10_000, TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
 		ParkInterval: 5 * time.Second, ShutdownTimeout: 20 * time.Second,
 	}
 }

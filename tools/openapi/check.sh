@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the OpenAPI documents with the standard (Redocly CLI, Spectral) and with what `kudos dev` serves
-# (Schemathesis, all phases and checks). It needs Python 3.11 with venv, npm, and the first time the network; what it
+# Compares the OpenAPI documents with the standard (Redocly CLI, Spectral; the AsyncAPI document, too) and with what
+# `kudos dev` serves (Schemathesis, all phases and checks). It needs Python 3.11 with venv, npm, and the first time the network; what it
 # installs stays in a cache directory, named after the hash of the pinned packages.
 #
 #   tools/openapi/check.sh                # EXAMPLES=1000 SEED=7 tests more, and other requests
@@ -30,6 +30,8 @@ if [ ! -e "$tools/complete" ]; then
 fi
 
 # Both report many wishes, such as tags; errors are what a tool that reads the document stumbles over.
+echo 'extends: ["spectral:asyncapi"]' >"$work/asyncapi.yaml"
+"$tools/node_modules/.bin/spectral" lint --fail-severity error --display-only-failures -r "$work/asyncapi.yaml" schema/asyncapi.yaml
 echo 'extends: ["spectral:oas"]' >"$work/spectral.yaml"
 for api in producer reader; do
   REDOCLY_TELEMETRY=off "$tools/node_modules/.bin/redocly" lint "$api/openapi.yaml" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }

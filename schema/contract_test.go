@@ -1,0 +1,144 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+)
+
+func jsonSchema(t testing.TB, name string) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	s, err := c.Compile("json/" + name + ".schema.json")
+	require.NoError(t, err)
+	return s
+}
+
+// obeys reports whether a value is valid by a schema.
+func obeys(t testing.TB, s *jsonschema.Schema, value []byte) error {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	require.NoError(t, err, "%s", value)
+	return s.Validate(v)
+}
+
+// The examples in the schemas are what the program reads and writes.
+func TestJSONSchemasHaveValidExamples(t *testing.T) {
+	decode := map[string]func([]byte) error{
+		"like-event": func(b []byte) error { return DecodeEvent([]byte("42"), b, new(Event)) },
+		"ranking": func(b []byte) error {
+			r, err := DecodeRanking(b)
+			if err == nil {
+				var again []byte
+				again, err = EncodeRanking(r)
+				require.JSONEq(t, string(b), string(again))
+			}
+			return err
+		},
+		"exclusion": func(b []byte) error { _, err := DecodeExclusion(b); return err },
+	}
+	for name, decode := range decode {
+		text, err := os.ReadFile("json/" + name + ".schema.json")
+		require.NoError(t, err)
+		var document struct{ Examples []json.RawMessage }
+		require.NoError(t, json.Unmarshal(text, &document))
+		require.NotEmpty(t, document.Examples)
+		for _, example := range document.Examples {
+			require.NoError(t, obeys(t, jsonSchema(t, name), example))
+			require.NoError(t, decode(example))
+		}
+	}
+}
+
+// Whatever obeys the schema of events is accepted, and what is accepted by its names obeys it, but for what the schema
+// does not allow to be sure: 0 as a text, null, and numbers with a fraction or an exponent.
+func TestJSONSchemaOfEventsIsWhatIsAccepted(t *testing.T) {
+	s, rng, valid := jsonSchema(t, "like-event"), rand.New(rand.NewPCG(1, 2)), 0
+	values := map[string][]string{
+		"post_id": {`1`, `"1"`, `0`, `"0"`, `-1`, `18446744073709551615`, `"18446744073709551615"`, `18446744073709551616`,
+			`"18446744073709551616"`, `"7x"`, `""`, `true`, `[]`, `"007"`},
+		"user_id": {`2`, `"2"`, `0`, `"00"`, `18446744073709551615`, `"99999999999999999999"`, `{}`},
+		"action":  {`"LIKE"`, `"UNLIKE"`, `"DISLIKE"`, `true`, `false`, `"like"`, `1`, `""`},
+		"time_ms": {`1700000000000`, `0`, `null`, `-1`, `9223372036854775807`, `9223372036854775808`, `"x"`, `true`},
+		"region":  {`"DE"`, `"Mars"`, `7`, `null`, `{}`},
+		"other":   {`1`},
+	}
+	names := slices.Sorted(func(yield func(string) bool) {
+		for name := range values {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	for range 20_000 {
+		var parts []string
+		for _, name := range names {
+			if rng.IntN(5) > 0 {
+				parts = append(parts, fmt.Sprintf("%q:%s", name, values[name][rng.IntN(len(values[name]))]))
+			}
+		}
+		value := []byte("{" + strings.Join(parts, ",") + "}")
+		err := DecodeEvent([]byte("1"), value, new(Event))
+		obeyed := obeys(t, s, value)
+		if obeyed == nil {
+			valid++
+			if !strings.Contains(string(value), `"post_id"`) || strings.Contains(string(value), `"post_id":1,`) {
+				require.NoError(t, err, "%s", value)
+			}
+		} else if err == nil {
+			require.Regexp(t, `"post_id":("0"|0)`, string(value), "the schema refuses it: %v", obeyed)
+		}
+	}
+	require.Greater(t, valid, 100)
+}
+
+var protoComment = regexp.MustCompile(`(?m)//.*$`)
+
+// The messages in the AsyncAPI document are those of the .proto file, and its topics those that others may use.
+func TestAsyncAPI(t *testing.T) {
+	text, err := os.ReadFile("asyncapi.yaml")
+	require.NoError(t, err)
+	var document struct {
+		Channels   map[string]struct{ Address string }
+		Components struct {
+			Messages map[string]struct{ Payload map[string]any }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &document))
+	proto, err := os.ReadFile("proto/kudos/v1/likes.proto")
+	require.NoError(t, err)
+	plain := func(s string) string {
+		return strings.Join(strings.Fields(protoComment.ReplaceAllString(s, "")), " ")
+	}
+	shown := 0
+	for name, m := range document.Components.Messages {
+		if schema, ok := m.Payload["schema"].(string); ok {
+			for _, part := range strings.SplitAfter(plain(schema), " } ")[0:] {
+				part = strings.TrimPrefix(part, `syntax = "proto3"; `)
+				require.Contains(t, plain(string(proto))+" ", strings.TrimSpace(part), name)
+				shown++
+			}
+		}
+		if file, ok := m.Payload["$ref"].(string); ok {
+			jsonSchema(t, strings.TrimSuffix(strings.TrimPrefix(file, "json/"), ".schema.json"))
+			shown++
+		}
+	}
+	require.Equal(t, 7, shown)
+	var topics []string
+	for _, channel := range document.Channels {
+		topics = append(topics, channel.Address)
+	}
+	require.ElementsMatch(t, []string{TopicLikes, TopicUpdates, TopicDLT, TopicTrending, TopicExclusions}, topics)
+}
