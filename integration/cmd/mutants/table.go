@@ -52,7 +52,7 @@ func real(run string) catcher      { return catcher{pkg: "integration", run: run
 
 func one(file, old, new string) []edit { return []edit{{file, old, new}} }
 
-var mutants = []mutant{
+var ruleMutants = []mutant{
 	{1, "the latest event time decides", one(foldGo, "cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.Offset <= p.Offset"), simulation},
 	{1, "for equal times the later offset decides", one(foldGo, "cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.TimeMs <= p.TimeMs"), simulation},
 	{1, "event times are capped at 60 s after log append", one("schema/event.go", "MaxAheadMs = 60_000", "MaxAheadMs = 60_000_000"), simulation},
