@@ -60,6 +60,8 @@ func newCleaner(b *Broker) (*cleaner, error) {
 			schema.TopicLikes:         {[]string{schema.GroupFold}, time.Minute, 1000},
 			schema.TopicUpdates:       {[]string{schema.GroupApply, schema.GroupTrendingLocal}, 5 * time.Minute, 1000},
 			schema.TopicTrendingLocal: {[]string{schema.GroupTrending}, time.Minute, 100},
+
+			schema.TopicMilestonesLocal: {[]string{schema.GroupMilestones}, time.Minute, 100},
 		},
 		tables: map[string]time.Duration{
 			// Readers further behind read the whole table again.
@@ -67,6 +69,7 @@ func newCleaner(b *Broker) (*cleaner, error) {
 			schema.TopicCounts:             2 * time.Minute,
 			schema.TopicTrendingTable:      2 * time.Minute,
 			schema.TopicTrendingLocalTable: 2 * time.Minute,
+			schema.TopicMilestonesTable:    2 * time.Minute,
 			schema.TopicTrending:           10 * time.Minute,
 		},
 		minBytes: 1 << 20, holdTimeout: 2 * time.Second,

@@ -192,6 +192,8 @@ func (w *local) count(rec *kgo.Record) error {
 	for i := range u.Deltas {
 		u.Deltas[i].Region = w.config.PartitionOf(u.Deltas[i].Region)
 	}
+	_, was := w.totals.shared[post]
+	w.cross(post, u, rec, was)
 	if err := w.share(post, u.Buckets > 1); err != nil {
 		return err
 	}

@@ -27,6 +27,10 @@ type Options struct {
 	TopN      int           `mapstructure:"top_n"`     // most posts in a ranking
 	MinLikes  int64         `mapstructure:"min_likes"` // that a post needs in the window to be ranked
 
+	// Milestones are numbers of likes, in ascending order; each post that reaches one is written to the topic
+	// milestones, once. They must be the same in every process. Empty: none.
+	Milestones []int64 `mapstructure:"milestones"`
+
 	EmitInterval time.Duration `mapstructure:"emit_interval"` // how often changed rankings are written
 	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, delaying read_committed consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
@@ -45,6 +49,7 @@ func DefaultOptions() Options {
 		Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Regions: []string{},
 		AllowedLateness: 2 * time.Minute, IdleAfter: time.Minute,
 		Score: scoreCount, HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
+		Milestones:   []int64{100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000},
 		EmitInterval: 10 * time.Second, TransactionTimeout: 30 * time.Second, SessionTimeout: 10 * time.Second,
 		ParkInterval: 5 * time.Second, ShutdownTimeout: 20 * time.Second,
 	}
@@ -95,6 +100,9 @@ func (o Options) Validate() error {
 		"half_life: must be whole minutes, between 1m and %s", longestWindow)
 	check(o.TopN >= 1 && o.TopN <= maxTopN, "top_n: must be between 1 and %d", maxTopN)
 	check(o.MinLikes >= 1, "min_likes: must be at least 1")
+	for i, n := range o.Milestones {
+		check(n >= 1 && (i == 0 || n > o.Milestones[i-1]), "milestones: must be above 0 and in ascending order")
+	}
 	for name, d := range map[string]time.Duration{
 		"idle_after": o.IdleAfter, "emit_interval": o.EmitInterval, "transaction_timeout": o.TransactionTimeout,
 		"session_timeout": o.SessionTimeout, "park_interval": o.ParkInterval, "shutdown_timeout": o.ShutdownTimeout,

@@ -63,6 +63,11 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 	add(withTable, schema.GroupTrending, schema.TopicTrendingLocal, func(a stream.Assignment) stream.Worker {
 		return &trending{table: t.of(a, schema.GroupTrending, schema.TopicTrending)}
 	})
+	if len(opts.Milestones) > 0 {
+		add(withTable, schema.GroupMilestones, schema.TopicMilestonesLocal, func(a stream.Assignment) stream.Worker {
+			return &milestones{table: t.of(a, schema.GroupMilestones, schema.TopicMilestones)}
+		})
+	}
 	if db != nil {
 		m := newMySQLMetrics(reg)
 		toMySQL := common
@@ -125,6 +130,8 @@ type metrics struct {
 	rankings prometheus.Counter
 	posts    *prometheus.GaugeVec // by partition
 	buckets  *prometheus.GaugeVec // by partition
+
+	milestones prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
@@ -136,7 +143,8 @@ func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
 		updates: f.NewCounter(named("ranker_updates_total", "Records of like-updates that were counted in windows.")),
 		late: f.NewCounterVec(named("ranker_late_likes_total",
 			"Likes that arrived after their time had left the window: its rankings exclude them."), []string{"window"}),
-		rankings: f.NewCounter(named("rankings_published_total", "Rankings written to trending.")),
+		rankings:   f.NewCounter(named("rankings_published_total", "Rankings written to trending.")),
+		milestones: f.NewCounter(named("milestones_published_total", "Milestones written to milestones.")),
 		posts: gauge("ranker_active_posts",
 			"Posts that have likes in any window, counted once per region and once in global."),
 		buckets: gauge("ranker_buckets", "Time buckets with likes of those posts."),

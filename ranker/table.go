@@ -33,6 +33,7 @@ type table struct {
 	progress   schema.Progress
 	tx         transaction
 	outputs    int32 // number of partitions of the output
+	milestones int32 // number of partitions of milestones-local
 	exclusions *exclusions
 	emitted    int64 // emit interval of the last lists or rankings
 }
@@ -95,10 +96,19 @@ func (t *table) open(ctx context.Context, load func() error, poll func(context.C
 	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, poll(ctx)
 }
 
+// topics are all that the worker reads and writes.
+func (t *table) topics() []string {
+	names := []string{t.input, t.state, t.output, schema.TopicExclusions}
+	if len(t.opts.Milestones) > 0 {
+		names = append(names, schema.TopicMilestonesLocal)
+	}
+	return names
+}
+
 // readProgress reads the progress record, or begins at the input's start. It parks if topics or offsets do not match.
 func (t *table) readProgress(ctx context.Context) error {
 	cl := t.txn.Client()
-	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output, schema.TopicExclusions)
+	topics, err := kafka.LookUpTopics(ctx, cl, t.topics()...)
 	if err != nil {
 		return err
 	}
@@ -111,6 +121,7 @@ func (t *table) readProgress(ctx context.Context) error {
 	}
 	t.txn.Outputs(topics)
 	t.outputs = topics.ByName[t.output].Partitions
+	t.milestones = topics.ByName[schema.TopicMilestonesLocal].Partitions
 	now := schema.Progress{LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
 		SourceID: input.ID, StateID: topics.ByName[t.state].ID, UpdatesID: topics.ByName[t.output].ID}
 	start, end, err := kafka.Bounds(ctx, cl, t.input, t.partition)

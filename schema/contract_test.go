@@ -46,6 +46,13 @@ func TestJSONSchemasHaveValidExamples(t *testing.T) {
 			}
 			return err
 		},
+		"milestone": func(b []byte) error {
+			m, err := DecodeMilestone(b)
+			if err == nil {
+				require.JSONEq(t, string(b), string(EncodeMilestone(m)))
+			}
+			return err
+		},
 		"exclusion": func(b []byte) error { _, err := DecodeExclusion(b); return err },
 	}
 	for name, decode := range decode {
@@ -135,10 +142,11 @@ func TestAsyncAPI(t *testing.T) {
 			shown++
 		}
 	}
-	require.Equal(t, 7, shown)
+	require.Equal(t, 8, shown)
 	var topics []string
 	for _, channel := range document.Channels {
 		topics = append(topics, channel.Address)
 	}
-	require.ElementsMatch(t, []string{TopicLikes, TopicUpdates, TopicDLT, TopicTrending, TopicExclusions}, topics)
+	require.ElementsMatch(t, []string{TopicLikes, TopicUpdates, TopicDLT, TopicTrending, TopicMilestones,
+		TopicExclusions}, topics)
 }

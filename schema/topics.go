@@ -19,6 +19,10 @@ const (
 	TopicTrendingTable      = GroupTrending + "-table"
 	TopicTrendingLocalTable = GroupTrendingLocal + "-table"
 	TopicExclusions         = "trending-exclusions" // one partition: every ranker reads all of it
+
+	TopicMilestones      = GroupMilestones
+	TopicMilestonesLocal = GroupMilestones + "-local"
+	TopicMilestonesTable = GroupMilestones + "-table"
 )
 
 // The consumer groups of the processor, and of the ranker: its first two are named after the topic they produce, its
@@ -30,6 +34,7 @@ const (
 	GroupTrendingLocal = "trending-local"
 	GroupTrending      = "trending"
 	GroupTrendingMySQL = "trending-mysql"
+	GroupMilestones    = "milestones"
 
 	GroupReactions = "reader-reactions" // readers that share out the reactions
 	GroupAudit     = "audit"            // has no members; see AuditResult
@@ -70,9 +75,10 @@ func TransactionalID(group string, partition int32) string {
 const RepartitionTransactionalID = GroupFold + "-repartition"
 
 // KeepsPartitions reports whether a topic keeps its number of partitions while the others grow (`kudos topics
-// repartition`): the partition of a ranking does not depend on those of its posts.
+// repartition`): the partition of a ranking or milestone does not depend on those of its posts.
 func KeepsPartitions(topic string) bool {
-	return slices.Contains([]string{TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions}, topic)
+	return slices.Contains([]string{TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions,
+		TopicMilestones, TopicMilestonesLocal, TopicMilestonesTable}, topic)
 }
 
 // Topic is the required setup of a topic.
@@ -147,6 +153,10 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		compacted(TopicTrendingLocalTable),
 		compacted(TopicTrendingTable),
 		exclusions,
+		// The last milestone of each post is kept.
+		topic(TopicMilestones, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(7 * day)}),
+		topic(TopicMilestonesLocal, map[string]string{"cleanup.policy": "delete", "retention.ms": ms(7 * day)}),
+		compacted(TopicMilestonesTable),
 	}
 }
 

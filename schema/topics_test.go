@@ -34,6 +34,9 @@ func TestTopics(t *testing.T) {
 		"trending-local":       {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
 		"trending-local-table": {"cleanup.policy": "compact"},
 		"trending-exclusions":  {"cleanup.policy": "compact"},
+		"milestones":           {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
+		"milestones-local":     {"cleanup.policy": "delete", "retention.ms": "604800000"},
+		"milestones-table":     {"cleanup.policy": "compact"},
 	}
 	require.Len(t, topics, len(configs))
 	for name, want := range configs {
