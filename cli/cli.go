@@ -109,7 +109,7 @@ difference.`,
 	}
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand(),
-		a.bridgeCommand())
+		a.bridgeCommand(), a.notifyCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand(), a.transactionsCommand())
 	add("about", a.benchCommand(), a.conformCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(),

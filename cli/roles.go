@@ -18,6 +18,7 @@ import (
 	"kudos/producer"
 	"kudos/producer/bridge"
 	"kudos/ranker"
+	"kudos/ranker/notify"
 	"kudos/reader"
 	"kudos/sql"
 )
@@ -253,5 +254,30 @@ SIGINT, and then finishes the batches in flight (bridge.shutdown_timeout). /live
 		}
 		p.Bridge.UserBuckets = p.Topics.Layout().UserBuckets()
 		return bridge.New(p.Bridge, p.Kafka, p.log, p.reg)
+	}, brokersFlag)
+}
+
+func (a *app) notifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "notify",
+		Short: "Send milestones and rankings to a webhook",
+		Long: `Send to a webhook what rankers publish: milestones (a post has reached 100, 1,000, … likes;
+ranker.milestones), and the rankings that notify.rankings lists, whenever they change.
+
+Each is a CloudEvent in JSON, signed as Standard Webhooks 1.0 says if notify.secret is set. It is
+sent until the webhook answers 2xx, at least once, with the same id each time; after
+notify.give_up_after it is written to notify.dlt. The first start begins with what comes then.
+
+Start as many as you like: they share the partitions. It runs until SIGTERM or SIGINT, and then
+finishes the requests in flight (notify.shutdown_timeout). /livez, /readyz and /metrics are at
+admin.addr.`,
+		Example: `  kudos notify --brokers kafka:9092 --set notify.url=https://example.com/hooks/likes \
+               --set notify.secret_file=/run/secrets/webhook --set notify.rankings=global/1h`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		if p.Notify.URL == "" {
+			return nil, usageError{errors.New("notify.url is not set: set it to the URL of your webhook")}
+		}
+		return notify.New(p.Notify, p.Kafka, p.log, p.reg)
 	}, brokersFlag)
 }

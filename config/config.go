@@ -25,6 +25,7 @@ import (
 	"kudos/producer"
 	"kudos/producer/bridge"
 	"kudos/ranker"
+	"kudos/ranker/notify"
 	"kudos/reader"
 	"kudos/sql"
 	"kudos/stream/kafka"
@@ -41,6 +42,7 @@ type Config struct {
 	Reader    reader.Options    `mapstructure:"reader"`
 	Archive   archive.Options   `mapstructure:"archive"`
 	Bridge    bridge.Options    `mapstructure:"bridge"`
+	Notify    notify.Options    `mapstructure:"notify"`
 	Admin     admin.Options     `mapstructure:"admin"`
 	Log       Log               `mapstructure:"log"`
 }
@@ -57,6 +59,7 @@ func Default() Config {
 		Reader:    reader.DefaultOptions(),
 		Archive:   archive.DefaultOptions(),
 		Bridge:    bridge.DefaultOptions(),
+		Notify:    notify.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
 		Log:       Log{Level: "info", Format: "auto"},
 	}
@@ -74,6 +77,7 @@ func (c Config) Validate() error {
 		named("reader", c.Reader.Validate()),
 		named("archive", c.Archive.Validate()),
 		named("bridge", c.Bridge.Validate()),
+		named("notify", c.Notify.Validate()),
 		named("admin", c.Admin.Validate()),
 		named("log", c.Log.Validate()),
 	)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -269,4 +271,13 @@ func (s *system) change(post, user uint64) {
 	value := fmt.Appendf(nil, `{"op":"c","after":%s,"source":{"ts_ms":%d}}`, key, time.Now().UnixMilli())
 	s.write(&kgo.Record{Topic: sourceTopic, Key: key, Value: value},
 		&kgo.Record{Topic: sourceTopic, Key: key, Value: []byte("not a change")})
+}
+
+// deaf returns the URL of a webhook that takes nothing.
+func deaf(t testing.TB) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }

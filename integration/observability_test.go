@@ -116,6 +116,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 		s.role("producer", "producer", "--set", "producer.http_addr="+api),
 		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
 		s.role("bridge", "bridge", "--set", "bridge.topic="+sourceTopic),
+		s.role("notify", "notify", "--set", "notify.url="+deaf(t), "--set", "notify.rankings=global/1h"),
 	}
 	s.createSource()
 	startAll(roles...)

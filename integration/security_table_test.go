@@ -165,7 +165,8 @@ func TestTableOfACLsIsComplete(t *testing.T) {
 			named = append(named, p.name)
 		}
 	}
-	require.Subset(t, users, []string{"producer", "processor", "ranker", "reader", "archive", "bridge", "topics"})
+	require.Subset(t, users,
+		[]string{"producer", "processor", "ranker", "reader", "archive", "bridge", "notify", "topics"})
 	var topics []string
 	for _, topic := range schema.Topics(partitions, 1) {
 		topics = append(topics, topic.Name)

@@ -160,12 +160,16 @@ func (s *secured) startAll() {
 	s.start("producer", "--set", "producer.http_addr="+s.api)
 	s.start("processor", "--set", "processor.session_timeout=2s", "--set", "processor.park_interval=1s")
 	s.start("ranker", "--set", "ranker.session_timeout=2s", "--set", "ranker.idle_after=1s",
+		"--set", "ranker.milestones=2",
 		"--set", "ranker.allowed_lateness=0s", "--set", "ranker.emit_interval=50ms")
 	s.start("reader", "--set", "reader.http_addr="+reads, "--set", "reader.history=24h",
 		"--set", "reader.replicas=1", "--set", "reader.advertised_url=http://"+reads)
 	s.start("archive", "--set", "archive.dir="+s.t.TempDir(), "--set", "archive.rotate_interval=50ms")
 	s.createSource()
 	s.start("bridge", "--set", "bridge.topic="+sourceTopic, "--set", "bridge.session_timeout=2s")
+	s.start("notify", "--set", "notify.url="+deaf(s.t), "--set", "notify.session_timeout=2s",
+		"--set", "notify.rankings=global/all", "--set", "notify.give_up_after=1ms",
+		"--set", "notify.park_interval=50ms")
 	s.reads = &reader{process: s.roles["reader"], base: "http://" + reads}
 }
 
@@ -238,6 +242,9 @@ func (s *secured) commands() {
 			s.want[post] = count{likes: s.want[post].likes - 1}
 		}
 	}
+	waitFor(s.t, time.Minute, "a webhook's dead letters", func() bool {
+		return s.written(s.t.Context(), schema.TopicNotifyDLT) > 0
+	})
 	s.change(2000, 50)
 	s.want[2000] = count{likes: 1}
 	s.counted()

@@ -23,6 +23,8 @@ const (
 	TopicMilestones      = GroupMilestones
 	TopicMilestonesLocal = GroupMilestones + "-local"
 	TopicMilestonesTable = GroupMilestones + "-table"
+
+	TopicNotifyDLT = "notify.dlt" // events that a webhook has not taken
 )
 
 // The consumer groups of the processor, and of the ranker: its first two are named after the topic they produce, its
@@ -78,7 +80,7 @@ const RepartitionTransactionalID = GroupFold + "-repartition"
 // repartition`): the partition of a ranking or milestone does not depend on those of its posts.
 func KeepsPartitions(topic string) bool {
 	return slices.Contains([]string{TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions,
-		TopicMilestones, TopicMilestonesLocal, TopicMilestonesTable}, topic)
+		TopicMilestones, TopicMilestonesLocal, TopicMilestonesTable, TopicNotifyDLT}, topic)
 }
 
 // Topic is the required setup of a topic.
@@ -157,6 +159,7 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		topic(TopicMilestones, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(7 * day)}),
 		topic(TopicMilestonesLocal, map[string]string{"cleanup.policy": "delete", "retention.ms": ms(7 * day)}),
 		compacted(TopicMilestonesTable),
+		topic(TopicNotifyDLT, map[string]string{"cleanup.policy": "delete", "retention.ms": ms(30 * day)}),
 	}
 }
 

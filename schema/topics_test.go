@@ -37,6 +37,7 @@ func TestTopics(t *testing.T) {
 		"milestones":           {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
 		"milestones-local":     {"cleanup.policy": "delete", "retention.ms": "604800000"},
 		"milestones-table":     {"cleanup.policy": "compact"},
+		"notify.dlt":           {"cleanup.policy": "delete", "retention.ms": "2592000000"},
 	}
 	require.Len(t, topics, len(configs))
 	for name, want := range configs {

@@ -216,7 +216,7 @@ func (g *group) leave(committing *sync.WaitGroup) {
 	g.current.Store(nil)
 }
 
-// commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.
+// commitPositions commits the positions as the group's offsets, for dashboards and workers without a position.
 func (g *group) commitPositions() {
 	committed := map[int32]kafka.Position{}
 	for ended := !g.opts.CommitPositions; !ended; {

@@ -27,7 +27,8 @@ type ProcessorOptions struct {
 	ProcessID string
 	// Check runs before the group is joined. While it fails, the process stays out and retries. nil: no check.
 	Check func(context.Context, *kgo.Client) error
-	// CommitPositions commits the positions concurrently, for dashboards only. Otherwise the Worker does, or nobody.
+	// CommitPositions commits the positions concurrently: for dashboards, and for workers that may repeat what they did
+	// in the last second. Otherwise the Worker does, or nobody.
 	CommitPositions bool
 	// LossAction is what the operator does when records of Input are lost: deleted unprocessed, or truncated afterward.
 	LossAction string

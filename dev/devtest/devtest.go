@@ -109,9 +109,13 @@ func Migrate(t testing.TB, o sql.Options) {
 const Patience = 60 * time.Second
 
 // WaitFor waits until condition holds. The condition also returns the current state: while it changes, the wait
-// continues, up to ten times Patience, since a busy machine is slow, not stuck. more is logged before the test fails.
+// continues, up to ten times Patience, since a busy machine is slow, not stuck. more, unless nil, is logged before the
+// test fails.
 func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), more func() string) {
 	t.Helper()
+	if more == nil {
+		more = func() string { return "" }
+	}
 	began := time.Now()
 	changed, last := began, ""
 	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {

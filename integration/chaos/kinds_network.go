@@ -306,7 +306,8 @@ func healProxy(p *toxiproxy.Proxy) error {
 	done := make(chan error, 1)
 	go func() { // ends once the proxy's connections have ended
 		p.Stop()
-		p.Toxics.ResetToxics(context.Background())
+		// Not ResetToxics: it waits for toxics whose connection was closed while they were writing, forever.
+		p.Toxics = toxiproxy.NewToxicCollection(p)
 		done <- p.Start()
 	}()
 	select {

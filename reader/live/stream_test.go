@@ -364,6 +364,12 @@ func TestPostWithUserBucketsIsSummed(t *testing.T) {
 		r.likes.apply(2, 4, likes(post, 6)) // the sum of all
 		r.likes.watch(wire.Position{Partition: 2, Offset: 4}, []view.Change{likes(post, 1)})
 		wants(t, c, fmt.Sprintf("00000001.0:0,1:10,2:4: %d has 6 as of 2:4", post))
+
+		// While posts may be in all partitions, a sum that is read later is as of a later position, too.
+		r.likes.apply(2, 7, likes(post, 9))
+		r.likes.watch(wire.Position{Partition: 2, Offset: 6}, []view.Change{likes(post, 1)})
+		pass(r.options.Interval)
+		wants(t, c, fmt.Sprintf("00000001.0:0,1:10,2:7: %d has 9 as of 2:7", post))
 		c.leave()
 		require.Zero(t, r.subjects())
 	})

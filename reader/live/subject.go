@@ -225,15 +225,20 @@ func counts(p wire.PostLikes) value {
 	return func() (*message, error) { return newMessage("likes", p.AsOf.Offset, p.AppendJSON(nil)), nil }
 }
 
-// sharedCounts is the value of a post in several partitions, one of which changed: the sum at the time of publishing.
-// Values are published one after another, so none is older than the last, whichever partition changed.
+// sharedCounts is the value of a post in several partitions, one of which changed: the sum at the time of publishing,
+// which is as of a position of then. Values are published one after another, so none is older than the last, whichever
+// partition changed. While partitions are being added, every post may be in several.
 func sharedCounts(p wire.PostLikes, likes Likes) value {
 	return func() (*message, error) {
-		sum, _, err := likes.Counts([]uint64{p.PostID})
+		sum, asOf, err := likes.Counts([]uint64{p.PostID})
 		if err != nil {
 			return nil, fmt.Errorf("counts of post %d: %w", p.PostID, err)
 		}
 		p.Counts = sum[0]
+		is := func(at wire.Position) bool { return at.Partition == p.AsOf.Partition }
+		if i := slices.IndexFunc(asOf, is); i >= 0 {
+			p.AsOf = asOf[i]
+		}
 		return counts(p)()
 	}
 }

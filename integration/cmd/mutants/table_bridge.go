@@ -15,5 +15,6 @@ var mutants = append(ruleMutants, []mutant{
 	{8, "events are later once the layout has changed", one(bridgeWorkerGo, "		w.clock.TimeMs++\n", ""), test("producer/bridge", "TestBridgeFollowsTheLayout")},
 	{8, "all changes of a reaction are in one partition of the source", one(mappingGo, "!ok || len(c.key) != 2", "!ok && len(c.key) != 2"), test("producer/bridge", "TestWrongTableParks")},
 	{7, "a bridge whose position is lost parks", one(bridgeWorkerGo, "case at.Offset < start || at.Offset > end:", "case false:"), test("producer/bridge", "TestBridgeParksIfItsPositionIsLost")},
+	{9, "a sum names the position that it was read at", one("reader/live/subject.go", "			p.AsOf = asOf[i]\n", "			_ = asOf[i]\n"), test("reader/live", "TestPostWithUserBucketsIsSummed")},
 	{1, "a later message of a registry's schema is no event", one("schema/event.go", "case len(framed) > 0 && framed[0] == 0:", "case len(framed) > 0:"), test("schema", "TestPoison")},
 }...)
