@@ -16,6 +16,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
@@ -92,13 +93,14 @@ func (s *shop) use(users int) (stop func() int64) {
 					return
 				}
 				changes.Add(1)
+				pause(s.t, 10*time.Millisecond)
 			}
 		})
 	}
 	return func() int64 { cancel(); working.Wait(); return changes.Load() }
 }
 
-// strike kills the connector or a bridge now and then, until stop, which returns how often.
+// strike kills a bridge every few seconds, and every fifth time the connector, until stop, which returns how often.
 func (s *shop) strike(bridges []*process) (stop func() int) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	struck, done := 0, make(chan struct{})
@@ -106,13 +108,13 @@ func (s *shop) strike(bridges []*process) (stop func() int) {
 		defer close(done)
 		for ; ctx.Err() == nil; struck++ {
 			victim := bridges[struck%2].Server
-			if struck%3 == 2 {
+			if struck%5 == 4 {
 				victim = s.connect.Server
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(1500 * time.Millisecond):
+			case <-time.After(3 * time.Second):
 			}
 			if err := victim.Kill(); err != nil {
 				s.t.Errorf("killing %s: %v", victim, err)
@@ -144,7 +146,7 @@ func (s *shop) against(code int) (r struct {
 // sums returns the number of likes in the table, and in like_count.
 func (s *shop) sums() (table, counted int64) {
 	require.NoError(s.t, s.db.Get(&table, "SELECT COUNT(*) FROM post_likes"))
-	require.NoError(s.t, s.system.db.Get(&counted, "SELECT COALESCE(SUM(likes), 0) FROM like_count"))
+	require.NoError(s.t, s.system.db.Get(&counted, "SELECT COALESCE(SUM(count), 0) FROM like_count"))
 	return table, counted
 }
 
@@ -158,11 +160,17 @@ func TestMigrationFromATable(t *testing.T) {
 		SELECT 1 + seq %% %d, 1 + seq DIV %d, '2026-01-01' + INTERVAL seq SECOND FROM seq_0_to_%d`,
 		likedPosts, likedPosts, rows-1))
 	s.processor("processor").start()
-	bridges := []*process{s.bridge("bridge-0"), s.bridge("bridge-1")}
-	startAll(bridges...)
+	bridges := []*process{s.bridge("bridge-0").start(), s.bridge("bridge-1").start()} // they wait for the topic
 	begin := time.Now()
 	s.capture()
 	stopUse := s.use(users)
+	waitFor(t, time.Minute, "the first changes: an earlier signal would not be seen", func() bool {
+		ends, err := s.admin().ListEndOffsets(t.Context(), "shop."+sourceTopic)
+		require.NoError(t, err)
+		var n int64
+		ends.Each(func(o kadm.ListedOffset) { n += max(0, o.Offset) })
+		return n > 0
+	})
 	s.db.MustExecContext(t.Context(), backfill)
 	stopStriking := s.strike(bridges)
 	waitSaid(t, 8*time.Minute, "the backfill", func() (bool, any) {
@@ -247,7 +255,7 @@ func TestOutbox(t *testing.T) {
 	}
 	waitSaid(t, 2*time.Minute, "the events", func() (bool, any) {
 		var counted int64
-		require.NoError(t, s.system.db.Get(&counted, "SELECT COALESCE(SUM(likes), 0) FROM like_count"))
+		require.NoError(t, s.system.db.Get(&counted, "SELECT COALESCE(SUM(count), 0) FROM like_count"))
 		return counted == likes, fmt.Sprintf("%d of %d likes", counted, likes)
 	})
 	s.drain(time.Minute)
