@@ -54,8 +54,9 @@ check_typescript() {
   cp -r producer reader "$work" # for the generated types
   (cd "$work/ts" && rm -rf node_modules dist && quiet npm ci --ignore-scripts --no-audit --no-fund --prefer-offline &&
     sed -i 's,\.\./\.\./,../,g' package.json && quiet npm run generate && diff -r src/generated "$OLDPWD/clients/typescript/src/generated")
-  export KUDOS_CHROMIUM=${KUDOS_CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome)}
-  (cd "$work/ts" && quiet npm test)
+  local browser
+  browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+  (cd "$work/ts" && KUDOS_CHROMIUM=$browser quiet npm test)
   checked typescript node "$work/ts/testee.mjs" -- node "$work/ts/examples/like.mjs"
 }
 

@@ -94,6 +94,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/cloudevents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A CloudEvent 1.0, structured or binary
+         * @description Its data is an event, as a line of a batch. The event time is time_ms in the data, or else the CloudEvent's time,
+         *     or else the time of receipt. In binary mode, its attributes are headers `ce-specversion`, `ce-id`, `ce-source`,
+         *     `ce-type` and, optionally, `ce-time`.
+         */
+        post: operations["postCloudEvent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/openapi.yaml": {
         parameters: {
             query?: never;
@@ -136,6 +158,22 @@ export interface components {
             action: ("LIKE" | "UNLIKE" | "DISLIKE") | boolean;
             time_ms?: components["schemas"]["TimeIn"];
             region?: components["schemas"]["RegionIn"];
+        };
+        /** @description Extensions are ignored. */
+        CloudEvent: {
+            /** @enum {string} */
+            specversion: "1.0";
+            id: string;
+            source: string;
+            type: string;
+            /** Format: date-time */
+            time?: string;
+            data?: components["schemas"]["Event"];
+            /**
+             * Format: byte
+             * @description Instead of data.
+             */
+            data_base64?: string;
         };
         Position: {
             /** Format: int32 */
@@ -469,6 +507,49 @@ export interface operations {
                     "application/json": components["schemas"]["Batch"];
                 };
             };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Later"];
+            503: components["responses"]["Later"];
+        };
+    };
+    postCloudEvent: {
+        parameters: {
+            query?: {
+                /** @description The event time in Unix milliseconds. The user's action with the greatest event time wins. By default the time of receipt. */
+                time_ms?: components["parameters"]["time_ms"];
+                /** @description ISO 3166-1 or 3166-2. A malformed region becomes `ZZ`. */
+                region?: components["parameters"]["region"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "specversion": "1.0",
+                 *       "id": "8f2c",
+                 *       "source": "/app",
+                 *       "type": "reaction",
+                 *       "data": {
+                 *         "post_id": 42,
+                 *         "user_id": 7,
+                 *         "action": "LIKE"
+                 *       }
+                 *     }
+                 */
+                "application/cloudevents+json": components["schemas"]["CloudEvent"];
+                "application/json": components["schemas"]["Event"];
+            };
+        };
+        responses: {
+            202: components["responses"]["Accepted"];
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Problem"];
