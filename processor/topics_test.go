@@ -73,13 +73,16 @@ func startsAt0(partitions ...int32) (lines []string) {
 func TestTopicsAreMade(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.Len(t, s.checkTopics(1), 10, "each topic is reported missing: %v", s.checkTopics(1))
+	require.Len(t, s.checkTopics(1), 14, "each topic is reported missing: %v", s.checkTopics(1))
 	var created []string
 	for _, name := range strings.Fields("likes latest-like-action-table like-updates like-counts likes.dlt " +
 		"trending trending-local trending-local-table trending-table") {
 		created = append(created, "created "+name+" with 4 partitions, replication factor 1")
 	}
 	created = append(created, "created trending-exclusions with 1 partitions, replication factor 1")
+	for _, name := range strings.Fields("milestones milestones-local milestones-table notify.dlt") {
+		created = append(created, "created "+name+" with 4 partitions, replication factor 1")
+	}
 	require.Equal(t, append(created, startsAt0(0, 1, 2, 3)...), s.applyTopics())
 	require.Empty(t, s.checkTopics(1))
 	for _, want := range schema.Topics(partitions, 1) {
