@@ -163,7 +163,7 @@ chaos: deps ## inject FAULTS faults into real servers and compare all counts aft
 	$(GO) run ./integration/cmd/chaos -faults $(FAULTS) -seed $(SEED) -build "$(BUILD)" -report docs/reliability.json -table docs/reliability.md $(CHAOS)
 
 facts: ## check the long-term behavior of a real broker: half an hour
-	KUDOS_TEST_TIER=nightly $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestADayOfTenMillionUpdates'
+	KUDOS_TEST_TIER=nightly $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestMigrationOfAMillionRows|TestADayOfTenMillionUpdates'
 
 # More options: make bench BENCH='-contenders kudos,redis -shapes hot -rounds 3' (go run ./integration/cmd/bench -help)
 BENCH ?=
