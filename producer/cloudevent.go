@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -17,7 +18,7 @@ type cloudEvent struct {
 	ID          string          `json:"id"`
 	Source      string          `json:"source"`
 	Type        string          `json:"type"`
-	Time        string          `json:"time"`
+	Time        *string         `json:"time"` // nil: none
 	Data        json.RawMessage `json:"data"`
 	DataBase64  []byte          `json:"data_base64"`
 }
@@ -54,7 +55,10 @@ func parseCloudEvent(h http.Header, body []byte, defaults *schema.Event) (e sche
 		return e, &fieldError{Field: field, Reason: reason, Detail: detail}
 	}
 	c := cloudEvent{SpecVersion: h.Get("ce-specversion"), ID: h.Get("ce-id"), Source: h.Get("ce-source"),
-		Type: h.Get("ce-type"), Time: h.Get("ce-time"), Data: body}
+		Type: h.Get("ce-type"), Data: body}
+	if given := h.Values("ce-time"); len(given) > 0 {
+		c.Time = &given[0]
+	}
 	if mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type")); mediaType == structuredMode {
 		c = cloudEvent{}
 		if err := json.Unmarshal(body, &c); err != nil {
@@ -75,15 +79,15 @@ func parseCloudEvent(h http.Header, body []byte, defaults *schema.Event) (e sche
 	if wrong := parseEvent(c.Data, "data", &e); wrong != nil {
 		return e, wrong
 	}
-	if c.Time != "" && e.TimeMs == 0 {
-		at, err := time.Parse(time.RFC3339, c.Time)
+	if c.Time != nil {
+		at, err := time.Parse(time.RFC3339, *c.Time)
 		switch {
 		case err != nil:
 			return fail("time", string(schema.Undecodable), "is not a time in RFC 3339")
 		case at.UnixMilli() < 0:
 			return fail("time", string(schema.NegativeTime), "is before 1970")
 		}
-		e.TimeMs = at.UnixMilli()
+		e.TimeMs = cmp.Or(e.TimeMs, at.UnixMilli())
 	}
 	complete(&e, defaults)
 	return e, nil

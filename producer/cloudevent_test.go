@@ -59,6 +59,7 @@ func TestCloudEvents(t *testing.T) {
 		{structured, `{` + attributes + `,"data":7}`, "data", "undecodable"},
 		{structured, `{` + attributes + `,"data":{"post_id":8,"user_id":0,"action":"LIKE"}}`, "user_id", "zero_id"},
 		{structured, `{` + attributes + `,"time":"noon","data":` + data + `}`, "time", "undecodable"},
+		{structured, `{` + attributes + `,"time":"","data":` + data + `}`, "time", "undecodable"},
 		{structured, `{` + attributes + `,"time":"1960-01-01T00:00:00Z","data":` + data + `}`, "time", "negative_time"},
 		{binary[:2], data, "specversion", "unknown_value"},
 		{binary, `{"post_id":8,"user_id":9,"action":"LIKE","more":1}`, "more", "unknown_field"},

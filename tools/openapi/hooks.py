@@ -22,6 +22,12 @@ BEYOND = {
     ("window", "unknown_field"): "only with trending",
     ("viewer", "unknown_field"): "only with post_ids",
     ("last_event_id", "undecodable"): "an id names a partition once",
+    ("specversion", "unknown_value"): "a CloudEvent in binary mode has it as a header, as the next three",
+    ("id", "empty"): "binary mode",
+    ("source", "empty"): "binary mode",
+    ("type", "empty"): "binary mode",
+    ("time", "negative_time"): "a time is after 1970",
+    ("time", "undecodable"): "no leap seconds",
 }
 
 

@@ -106,7 +106,7 @@ export interface paths {
         /**
          * A CloudEvent 1.0, structured or binary
          * @description Its data is an event, as a line of a batch. The event time is time_ms in the data, or else the CloudEvent's time,
-         *     or else the time of receipt. In binary mode, its attributes are headers `ce-specversion`, `ce-id`, `ce-source`,
+         *     or else the time of receipt. In binary mode, its attributes are headers: `ce-specversion`, `ce-id`, `ce-source`,
          *     `ce-type` and, optionally, `ce-time`.
          */
         post: operations["postCloudEvent"];
@@ -159,7 +159,7 @@ export interface components {
             time_ms?: components["schemas"]["TimeIn"];
             region?: components["schemas"]["RegionIn"];
         };
-        /** @description Extensions are ignored. */
+        /** @description Extensions are ignored. data_base64 may stand for data. */
         CloudEvent: {
             /** @enum {string} */
             specversion: "1.0";
@@ -167,13 +167,8 @@ export interface components {
             source: string;
             type: string;
             /** Format: date-time */
-            time?: string;
-            data?: components["schemas"]["Event"];
-            /**
-             * Format: byte
-             * @description Instead of data.
-             */
-            data_base64?: string;
+            time?: string | null;
+            data: components["schemas"]["Event"];
         };
         Position: {
             /** Format: int32 */
