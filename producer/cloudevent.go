@@ -28,25 +28,13 @@ const structuredMode = "application/cloudevents+json"
 // postCloudEvent serves POST of one CloudEvent, in structured or binary mode, whose data is an event in JSON.
 func (p *Producer) postCloudEvent(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
 	defaults, errs := p.eventOf(r)
-	if prob := problem.RequireMediaType(r, structuredMode, "application/json"); prob != nil {
-		return prob
-	}
-	if len(errs) > 0 {
-		return problem.InvalidRequest(errs...)
-	}
-	body, err := p.bodies.Read(w, r, who.address)
-	if err != nil {
-		return unwritten(problem.UnreadBody(err, p.options.MaxBodyBytes))
-	}
-	if prob := p.takeSlot(p.requests, who.address); prob != nil {
-		return prob
-	}
-	defer p.requests.Return(who.address, 1)
-	e, wrong := parseCloudEvent(r.Header, body, &defaults)
-	if wrong != nil {
-		return problem.InvalidRequest(*wrong)
-	}
-	return p.publishOne(w, r, who, e)
+	return p.postOne(w, r, who, errs, func(body []byte) (schema.Event, *problem.Problem) {
+		e, wrong := parseCloudEvent(r.Header, body, &defaults)
+		if wrong != nil {
+			return e, problem.InvalidRequest(*wrong)
+		}
+		return e, nil
+	}, structuredMode, "application/json")
 }
 
 // parseCloudEvent returns the event. Its time is that in the data, or else the CloudEvent's, or else the default.

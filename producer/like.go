@@ -32,7 +32,15 @@ func (p *Producer) react(reaction schema.Action) action {
 
 func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
 	defaults, errs := p.eventOf(r, "post_id")
-	if prob := problem.RequireMediaType(r, "application/json"); prob != nil {
+	return p.postOne(w, r, who, errs, func(body []byte) (schema.Event, *problem.Problem) {
+		return parseLike(body, &defaults)
+	}, "application/json")
+}
+
+// postOne publishes the event that parse finds in the body. The errors found outside the body come first.
+func (p *Producer) postOne(w http.ResponseWriter, r *http.Request, who caller, errs []fieldError,
+	parse func(body []byte) (schema.Event, *problem.Problem), mediaTypes ...string) *problem.Problem {
+	if prob := problem.RequireMediaType(r, mediaTypes...); prob != nil {
 		return prob
 	}
 	if len(errs) > 0 {
@@ -46,7 +54,7 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 		return prob
 	}
 	defer p.requests.Return(who.address, 1)
-	e, prob := parseLike(body, &defaults)
+	e, prob := parse(body)
 	if prob != nil {
 		return prob
 	}

@@ -45,12 +45,12 @@ func TestACorrectClientPasses(t *testing.T) {
 	}
 }
 
-// TestWrongClientsFail: each fails the cases that name what it does wrong, and passes one beside them.
+// TestWrongClientsFail: each fails the cases that name what it does wrong, and passes one next to them.
 func TestWrongClientsFail(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ wrong, fails, passes, says string }{
 		{"wrong hash", "partition-of-6", "partition-of-1", `{"key":"1","partition":`},
-		{"no user buckets", "partition-with-user-buckets", "partition-beside-user-buckets", `"key":"42"`},
+		{"no user buckets", "partition-with-user-buckets", "partition-of-other-posts", `"key":"42"`},
 		{"ids are doubles", "event-ids-above-2^53", "event-actions", `"post_id":"9007199254740992"`},
 		{"ids are doubles", "react-ids-above-2^53", "react-actions", "PUT /v1/posts/9007199254740992/likes/"},
 		{"ids are doubles", "stream-ids-above-2^53", "stream", "post_ids=18446744073709552000"},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -68,7 +67,7 @@ func Decode(key, value []byte) (e Event, poison string) {
 		return e, "undecodable"
 	}
 	if bytes.HasPrefix(value, []byte{0}) { // a schema registry's framing: 0, id, and 0 for the first message or JSON
-		framed := slices.Clone(value)[min(5, len(value)):]
+		framed := value[min(5, len(value)):]
 		if len(framed) == 0 || framed[0] != 0 && framed[0] != '{' {
 			return e, "undecodable"
 		}

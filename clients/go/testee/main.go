@@ -1,4 +1,4 @@
-// The testee for `kudos conform`; clients/conformance/README.md describes the protocol.
+// Command testee is run by `kudos conform`; clients/conformance/README.md describes the protocol.
 package main
 
 import (

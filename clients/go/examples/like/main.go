@@ -1,4 +1,4 @@
-// The example likes a post over HTTP and by Kafka, reads its counts and follows their changes until the first one.
+// Command like likes a post over HTTP and by Kafka, reads its counts and follows their changes until the first one.
 package main
 
 import (
