@@ -32,7 +32,8 @@ type Report struct {
 	Evidence map[string]int64 `json:"evidence"` // counts the effects of the faults
 	// Torn are transactions that Kafka committed in one partition and aborted in another, repaired as kudos named.
 	Torn            []string `json:"torn_by_kafka,omitempty"`
-	UnexpectedExits int      `json:"unexpected_exits"` // of kudos processes, by themselves
+	Hung            []string `json:"hung_in_kafka,omitempty"` // group coordinators; each took a restart of its broker
+	UnexpectedExits int      `json:"unexpected_exits"`        // of kudos processes, by themselves
 	Seconds         float64  `json:"seconds"`
 
 	Brokers    int   `json:"brokers"`
@@ -91,6 +92,7 @@ func (r *Report) add(e *episode) {
 	if e.torn != "" {
 		r.Torn = append(r.Torn, e.torn)
 	}
+	r.Hung = append(r.Hung, e.hung...)
 	for _, f := range e.missed {
 		r.kind(f).Missed++
 	}
@@ -134,6 +136,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		{"**differences**", int64(r.Differences)},
 		{"kudos processes that exited by themselves and were restarted", int64(r.UnexpectedExits)},
 		{"transactions torn by Kafka (below); each parked a partition until the named action", int64(len(r.Torn))},
+		{"group coordinators that hung in Kafka; each took a restart of its broker", int64(len(r.Hung))},
 	} {
 		fmt.Fprintf(&b, "|%s|%d|\n", row.what, row.n)
 	}

@@ -82,6 +82,7 @@ type run struct {
 	replay *oracle.Replay
 	deck   *deck
 	acked  int64
+	hangs  map[int]int // of group coordinators, by broker, so far; see hung.go
 }
 
 // Run starts everything, injects faults until there are enough, and shuts everything down. Differences are in the
@@ -95,7 +96,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
-	r := &run{opts: o, begin: begin, sys: sys, watch: newWatch(sys)}
+	r := &run{opts: o, begin: begin, sys: sys, watch: newWatch(sys), hangs: map[int]int{}}
 	report, err := r.all(ctx)
 	if err = errors.Join(err, sys.close()); err != nil {
 		return report, fmt.Errorf("chaos: %w", err)
@@ -214,6 +215,7 @@ type episode struct {
 	drained        time.Duration // duration of the drain
 	took           time.Duration
 	torn           string         // transactions that Kafka tore
+	hung           []string       // group coordinators that hung in Kafka
 	said           map[string]int // evidence of what was compared
 	diffs          oracle.Differences
 }
@@ -243,7 +245,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e.drained = time.Since(ended)
 	backwards, sightings := r.watch.end(e)
 	if left == "" {
-		if left, err = r.readersLeft(ctx, r.opts.DrainTimeout); err != nil {
+		if left, err = r.readersDrain(ctx, e); err != nil {
 			return e, err
 		}
 	}
@@ -320,7 +322,24 @@ func (r *run) drainOrRepair(ctx context.Context, e *episode) (left string, err e
 			return "", fmt.Errorf("running the action for a torn transaction: %w", err)
 		}
 	}
+	if e.hung, err = r.restartHung(ctx); err != nil {
+		return "", err
+	}
 	return r.drain(ctx, r.opts.DrainTimeout)
+}
+
+// readersDrain waits for the readers. If they stall because a group coordinator hangs in Kafka, its broker restarts.
+func (r *run) readersDrain(ctx context.Context, e *episode) (left string, err error) {
+	left, err = r.readersLeft(ctx, min(r.opts.DrainTimeout, tornPatience))
+	if err != nil || left == "" {
+		return left, err
+	}
+	hung, err := r.restartHung(ctx)
+	if err != nil {
+		return "", err
+	}
+	e.hung = append(e.hung, hung...)
+	return r.readersLeft(ctx, r.opts.DrainTimeout)
 }
 
 // drain waits until all events are folded and all updates applied, and says what is left after the timeout.
