@@ -74,10 +74,15 @@ type asked struct {
 func (r *run) askReaders(ctx context.Context) *asked {
 	a := &asked{}
 	ctx, a.cancel = context.WithCancel(ctx)
+	begin := map[*unit]int64{}
+	for _, u := range r.sys.readers {
+		begin[u] = u.logSize()
+	}
 	keep := func(u *unit, w *oracle.Watched, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		w.Shared = true
+		// A reader that starts with views from before a repartition has yet to hear that its moves are over.
+		w.Shared, w.Migrating = true, strings.Contains(u.logSince(begin[u]), "posts have moved to other partitions")
 		a.watched = append(a.watched, w)
 		if err != nil && ctx.Err() == nil {
 			r.opts.Log.Error("a reader failed", "server", u.String(), "error", err)
@@ -145,7 +150,7 @@ func (r *run) checkReaders(ctx context.Context, e *episode, a *asked) error {
 	}
 	watched := a.watched
 	for _, w := range watched {
-		w.Migrating = slices.ContainsFunc(slices.Concat(e.faults, e.missed),
+		w.Migrating = w.Migrating || slices.ContainsFunc(slices.Concat(e.faults, e.missed),
 			func(f *fault) bool { return f.kind.name == "repartition" })
 	}
 	if e.torn != "" {
