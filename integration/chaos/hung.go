@@ -1,16 +1,13 @@
 package chaos
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
-
-	"kudos/integration/stack"
 )
 
 // Kafka 4.2.1 can hang a group coordinator. If its partition of __consumer_offsets has a leader, loses it and has it
@@ -21,18 +18,10 @@ import (
 // No client can do anything about that: an operator restarts the broker. So if members are still missing after the time
 // that they need, and a broker has logged it, the run restarts that broker and reports it, apart from differences.
 
+var outOfSync = regexp.MustCompile(`CoordinatorRuntime: .*__consumer_offsets-\d+ is out of sync with the underlying log`)
+
 // hangs counts the times that a broker noticed it, in its log.
-func hangs(log []byte) (n int) {
-	lines := bufio.NewScanner(bytes.NewReader(log))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if line := lines.Bytes(); bytes.Contains(line, []byte("is out of sync with the underlying log")) &&
-			bytes.Contains(line, []byte("CoordinatorRuntime")) && bytes.Contains(line, []byte("__consumer_offsets")) {
-			n++
-		}
-	}
-	return n
-}
+func hangs(log []byte) int { return len(outOfSync.FindAll(log, -1)) }
 
 // restartHung restarts the brokers whose group coordinator hangs since the last call, and says which.
 func (r *run) restartHung(ctx context.Context) (said []string, err error) {
@@ -51,8 +40,8 @@ func (r *run) restartHung(ctx context.Context) (said []string, err error) {
 		}
 		r.hangs[id] = n
 		r.opts.Log.Error("a group coordinator hangs in Kafka; restarting its broker", "broker", node)
-		said = append(said, fmt.Sprintf("a coordinator of %v, restarted", node))
-		if err := restart(ctx, node); err != nil {
+		said = append(said, fmt.Sprintf("a coordinator of %v", node))
+		if err := errors.Join(node.Stop(), node.Start(ctx)); err != nil {
 			return said, err
 		}
 	}
@@ -60,8 +49,4 @@ func (r *run) restartHung(ctx context.Context) (said []string, err error) {
 		return nil, nil
 	}
 	return said, r.sys.inSync(ctx)
-}
-
-func restart(ctx context.Context, node *stack.Server) error {
-	return errors.Join(node.Stop(), node.Start(ctx))
 }
