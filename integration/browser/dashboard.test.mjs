@@ -276,6 +276,30 @@ async function clean(page, t) {
   assert.deepEqual(await page.evaluate(wide), [], 'charts are wider than their container');
 }
 
+test('nothing below the history moves when it comes', options, async () => {
+  for (const [, viewport] of devices) {
+    const page = await open(browser, '#post=7300');
+    await page.setViewportSize(viewport);
+    let answer;
+    const held = new Promise((resolve) => { answer = resolve; });
+    await page.route((url) => url.pathname === '/v1/analytics/likes', async (route) => {
+      await held;
+      await route.continue();
+    });
+    await live(page);
+    await page.waitForSelector('#ranking-rows tr');
+    const asked = page.waitForRequest((request) => request.url().includes('/v1/analytics/likes'));
+    await page.locator('#history-details').scrollIntoViewIfNeeded();
+    await asked;
+    const top = () => page.evaluate(() => document.getElementById('history-details').offsetTop - document.getElementById('history-panel').offsetTop);
+    const before = await top();
+    answer();
+    await page.waitForFunction(() => document.getElementById('history-readout').textContent);
+    assert.equal(await top(), before, `moved in a window of ${viewport.width} pixels`);
+    await close(page);
+  }
+});
+
 /** choose a range; the panel may still move while it loads. */
 const choose = (page, panel, range) => page.click(`#${panel}-ranges label:has(input[value="${range}"])`);
 
