@@ -276,26 +276,36 @@ async function clean(page, t) {
   assert.deepEqual(await page.evaluate(wide), [], 'charts are wider than their container');
 }
 
-test('nothing below the history moves when it comes', options, async () => {
+test('nothing below a history moves when it comes', options, async () => {
+  for (const post of ['7310', '7311']) await react('PUT', post, 1);
   for (const [, viewport] of devices) {
-    const page = await open(browser, '#post=7300');
+    const page = await open(browser, '#post=7310&compare=7311');
     await page.setViewportSize(viewport);
-    let answer;
-    const held = new Promise((resolve) => { answer = resolve; });
-    await page.route((url) => url.pathname === '/v1/analytics/likes', async (route) => {
-      await held;
-      await route.continue();
-    });
+    const answers = {};
+    const paths = { changes: /\/history$/, history: /\/analytics\/likes$/ };
+    for (const [table, path] of Object.entries(paths)) {
+      answers[table] = [];
+      await page.route(({ pathname }) => path.test(pathname), (route) => answers[table].push(() => route.continue()));
+    }
+    await page.reload();
     await live(page);
     await page.waitForSelector('#ranking-rows tr');
-    const asked = page.waitForRequest((request) => request.url().includes('/v1/analytics/likes'));
-    await page.locator('#history-details').scrollIntoViewIfNeeded();
-    await asked;
-    const top = () => page.evaluate(() => document.getElementById('history-details').offsetTop - document.getElementById('history-panel').offsetTop);
-    const before = await top();
-    answer();
-    await page.waitForFunction(() => document.getElementById('history-readout').textContent);
-    assert.equal(await top(), before, `moved in a window of ${viewport.width} pixels`);
+    for (const [table, below] of [['changes', 'history-panel'], ['history', 'history-source']]) {
+      // Also what names the source, before it is asked.
+      await page.waitForSelector(`#${table}-source:not(:empty)`);
+      await page.locator(`#${table}-details`).scrollIntoViewIfNeeded();
+      const height = () => page.evaluate((ids) => {
+        const [from, to] = ids.map((id) => document.getElementById(id).getBoundingClientRect().top);
+        return to - from;
+      }, [`${table}-panel`, below]);
+      const before = await height();
+      assert.equal(await page.textContent(`#${table}-readout`), '');
+      while (!(await page.textContent(`#${table}-readout`))) {
+        answers[table].splice(0).forEach((answer) => answer());
+        await new Promise((resolve) => { setTimeout(resolve, 50); });
+      }
+      assert.equal(await height(), before, `${table} moved what is below, in a window of ${viewport.width} pixels`);
+    }
     await close(page);
   }
 });

@@ -64,13 +64,14 @@ export class History {
   async load() {
     const subjects = this.#subjects();
     const asked = ++this.#asked;
-    if (!subjects.length || !this.#inView || this.#none) return;
+    if (!subjects.length) return;
     const interval = this.#interval();
     const step = interval === 'day' ? 24 * hour : hour;
     const from = new Date(Math.floor((Date.now() - ranges[this.#range][0] * hour) / step) * step).toISOString();
     const query = { region: this.#region, interval, from };
     const question = JSON.stringify([subjects, this.#region, this.#range]);
     setText(this.#at('source'), `GET ${address(subjects[0].path, query)}`);
+    if (!this.#inView || this.#none) return;
     try {
       const answers = await Promise.all(subjects.map(({ path }) => get(path, query)));
       if (asked !== this.#asked) return;
