@@ -217,16 +217,17 @@ func recreate(name string) func(*world, int32) parks {
 	}
 }
 
-// stateWentBack simulates an unclean election that loses the last transactions of the state table.
+// stateWentBack simulates an unclean election that loses the end of the state table: the transaction that folded an
+// event, and any later one, which completed like-counts.
 func stateWentBack(w *world, p int32) parks {
+	l := w.kafka.log(schema.TopicState, p)
+	before := l.end()
 	w.append(p)
 	w.drain()
-	l := w.kafka.log(schema.TopicState, p)
-	t := l.entries[l.end()-1].txn // of the last marker
-	if t == nil || !t.commits {
+	if t := l.entries[l.end()-1].txn; l.end() == before || t == nil || !t.commits { // of the last marker
 		return nil
 	}
-	l.elect(t.first[l])
+	l.elect(before)
 	w.excused[updates(p)] = true
 	return parks{likes(p): "but the group has committed"}
 }
