@@ -93,6 +93,10 @@ func (w *watch) note(seen map[int32]oracle.Seen, generation int) {
 func (w *watch) settle(p int32, now time.Time) {
 	if s := w.mu.open[p]; s != nil {
 		s.Seconds = now.Sub(s.Begin).Seconds()
+		if s.tooLong() {
+			w.sys.log.Info("stall", "partition", p, "from", s.Begin, "seconds", s.Seconds, "away", s.AwaySeconds,
+				"strikes", s.Strikes, "faults", s.Faults)
+		}
 		w.mu.stalls = append(w.mu.stalls, *s)
 		w.mu.open[p] = &Stall{Seed: w.sys.opts.Seed, Partition: p, Begin: now}
 	}
@@ -157,7 +161,7 @@ func (w *watch) end(e *episode) (backwards []string, sightings []oracle.Seen) {
 	clear(w.mu.open)
 	e.said["snapshots of MySQL compared while events arrived"] = w.mu.snapshots
 	for _, s := range w.mu.stalls {
-		if e.stall = max(e.stall, s.Seconds); s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Strikes)) {
+		if e.stall = max(e.stall, s.Seconds); s.tooLong() {
 			e.said[fmt.Sprintf("stalls of more than %v for each strike, nothing away", stallLimit)]++
 		}
 	}
@@ -186,6 +190,8 @@ type Stall struct {
 	Faults      []string `json:"faults"`  // that were on
 	Strikes     int      `json:"strikes"` // how often a processor was killed, stopped or paused, or a server came back
 }
+
+func (s *Stall) tooLong() bool { return s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Strikes)) }
 
 // Beyond returns how many seconds the partition stood still while all that it needs was there.
 func (s Stall) Beyond() float64 { return s.Seconds - s.AwaySeconds }
