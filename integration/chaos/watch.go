@@ -191,7 +191,7 @@ type Stall struct {
 	Strikes     int      `json:"strikes"` // how often a processor was killed, stopped or paused, or a server came back
 }
 
-func (s *Stall) tooLong() bool { return s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Strikes)) }
+func (s Stall) tooLong() bool { return s.Beyond() > stallLimit.Seconds()*float64(max(1, s.Strikes)) }
 
 // Beyond returns how many seconds the partition stood still while all that it needs was there.
 func (s Stall) Beyond() float64 { return s.Seconds - s.AwaySeconds }
