@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/testkit"
+	"kudos/dev/testkit/contract"
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
 	"kudos/integration/tier"
@@ -140,6 +141,13 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 			processor.stop()
 			s.killRankers(tt.kills)
 			s.waitRanked(rankingSettings, rankedWithin(len(events)))
+			published, n := contract.Read(t, "../schema/json", "ranking"), 0
+			s.readAll(schema.TopicTrending, func(rec *kgo.Record) {
+				if n++; n%100 == 1 {
+					require.NoError(t, contract.Obeys(t, published, rec.Value), "%s", rec.Value)
+				}
+			})
+			require.NotZero(t, n)
 		})
 	}
 }

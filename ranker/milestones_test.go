@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/dev/testkit/contract"
 	"kudos/ranker"
 	"kudos/schema"
 )
@@ -85,8 +86,10 @@ func (c *climbs) step() {
 
 func (a *arena) milestones() (found []*schema.Milestone) {
 	a.t.Helper()
+	published := contract.Read(a.t, "../schema/json", "milestone")
 	for p := range int32(partitions) {
 		for _, r := range a.read(schema.TopicMilestones, p) {
+			require.NoError(a.t, contract.Obeys(a.t, published, r.Value), "%s", r.Value)
 			m, err := schema.DecodeMilestone(r.Value)
 			require.NoError(a.t, err)
 			require.Equal(a.t, string(schema.AppendPostKey(nil, m.PostID)), string(r.Key))

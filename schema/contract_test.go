@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -11,27 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
+
+	"kudos/dev/testkit/contract"
 )
-
-func jsonSchema(t testing.TB, name string) *jsonschema.Schema {
-	t.Helper()
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	s, err := c.Compile("json/" + name + ".schema.json")
-	require.NoError(t, err)
-	return s
-}
-
-// obeys reports whether a value is valid by a schema.
-func obeys(t testing.TB, s *jsonschema.Schema, value []byte) error {
-	t.Helper()
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
-	require.NoError(t, err, "%s", value)
-	return s.Validate(v)
-}
 
 // The examples in the schemas are what the program reads and writes.
 func TestJSONSchemasHaveValidExamples(t *testing.T) {
@@ -62,7 +45,7 @@ func TestJSONSchemasHaveValidExamples(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &document))
 		require.NotEmpty(t, document.Examples)
 		for _, example := range document.Examples {
-			require.NoError(t, obeys(t, jsonSchema(t, name), example))
+			require.NoError(t, contract.Obeys(t, contract.Read(t, "json", name), example))
 			require.NoError(t, decode(example))
 		}
 	}
@@ -71,7 +54,7 @@ func TestJSONSchemasHaveValidExamples(t *testing.T) {
 // Whatever obeys the schema of events is accepted, and what is accepted by its names obeys it, but for what the schema
 // does not allow to be sure: 0 as a text, null, and numbers with a fraction or an exponent.
 func TestJSONSchemaOfEventsIsWhatIsAccepted(t *testing.T) {
-	s, rng, valid := jsonSchema(t, "like-event"), rand.New(rand.NewPCG(1, 2)), 0
+	s, rng, valid := contract.Read(t, "json", "like-event"), rand.New(rand.NewPCG(1, 2)), 0
 	values := map[string][]string{
 		"post_id": {`1`, `"1"`, `0`, `"0"`, `-1`, `18446744073709551615`, `"18446744073709551615"`, `18446744073709551616`,
 			`"18446744073709551616"`, `"7x"`, `""`, `true`, `[]`, `"007"`},
@@ -97,7 +80,7 @@ func TestJSONSchemaOfEventsIsWhatIsAccepted(t *testing.T) {
 		}
 		value := []byte("{" + strings.Join(parts, ",") + "}")
 		err := DecodeEvent([]byte("1"), value, new(Event))
-		obeyed := obeys(t, s, value)
+		obeyed := contract.Obeys(t, s, value)
 		if obeyed == nil {
 			valid++
 			if !strings.Contains(string(value), `"post_id"`) || strings.Contains(string(value), `"post_id":1,`) {
@@ -138,7 +121,7 @@ func TestAsyncAPI(t *testing.T) {
 			}
 		}
 		if file, ok := m.Payload["$ref"].(string); ok {
-			jsonSchema(t, strings.TrimSuffix(strings.TrimPrefix(file, "json/"), ".schema.json"))
+			contract.Read(t, "json", strings.TrimSuffix(strings.TrimPrefix(file, "json/"), ".schema.json"))
 			shown++
 		}
 	}
