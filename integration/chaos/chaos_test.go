@@ -129,7 +129,7 @@ func TestReportsAddUp(t *testing.T) {
 	var w *watch
 	e := &episode{events: 10, faults: []*fault{{kind: allKinds[0]}}, said: map[string]int{"x": 2}}
 	synctest.Test(t, func(t *testing.T) {
-		w = newWatch(&system{})
+		w = newWatch(&system{log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.mark(ctx)
