@@ -18,7 +18,8 @@ import (
 // No client can do anything about that: an operator restarts the broker. So if members are still missing after the time
 // that they need, and a broker has logged it, the run restarts that broker and reports it, apart from differences.
 
-var outOfSync = regexp.MustCompile(`CoordinatorRuntime: .*__consumer_offsets-\d+ is out of sync with the underlying log`)
+var outOfSync = regexp.MustCompile(
+	`CoordinatorRuntime: .*__consumer_offsets-\d+ is out of sync with the underlying log`)
 
 // hangs counts the times that a broker noticed it, in its log.
 func hangs(log []byte) int { return len(outOfSync.FindAll(log, -1)) }

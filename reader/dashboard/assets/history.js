@@ -70,6 +70,7 @@ export class History {
     const from = new Date(Math.floor((Date.now() - ranges[this.#range][0] * hour) / step) * step).toISOString();
     const query = { region: this.#region, interval, from };
     const question = JSON.stringify([subjects, this.#region, this.#range]);
+    // Before it is in view, or this line would move what is below when it comes.
     setText(this.#at('source'), `GET ${address(subjects[0].path, query)}`);
     if (!this.#inView || this.#none) return;
     try {
