@@ -86,13 +86,13 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 
 var rebuilding sync.Mutex // one at a time on the server that the tests share
 
-func (s *system) rebuild(depth rebuild.Depth) {
+func (s *system) rebuild(depth rebuild.Depth, person rebuild.Person) {
 	s.t.Helper()
 	rebuilding.Lock()
 	defer rebuilding.Unlock()
 	o := rebuild.DefaultOptions()
 	o.Depth = depth
-	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, agreeable{}, s.log)
+	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, person, s.log)
 	require.NoError(s.t, err)
 }
 
@@ -130,7 +130,7 @@ func TestCountsParkAtMissingTables(t *testing.T) {
 				s.db.MustExec("DELETE FROM trending_position")
 			}
 			s.migrate()
-			s.rebuild(rebuild.MySQL)
+			s.rebuild(rebuild.MySQL, agreeable{})
 			s.waitExact(s.run())
 		})
 	}

@@ -296,7 +296,7 @@ func TestFoldParksAtUndecodableState(t *testing.T) {
 			if c.cause == stream.CauseRecord {
 				write(pair) // as a later version understands it
 			} else {
-				s.rebuild(rebuild.Events)
+				s.rebuild(rebuild.Events, agreeable{})
 			}
 			p = s.run()
 			s.waitLikes(11, 0, 1, 2, 3)

@@ -46,7 +46,7 @@ func TestRebuildOffsetsWhenLikesHasLostItsStart(t *testing.T) {
 				"then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
-		s.rebuild(rebuild.Offsets)
+		s.rebuild(rebuild.Offsets, agreeable{})
 		p = s.run()
 		s.waitExact(p)
 	}
@@ -70,7 +70,7 @@ func TestRebuildOffsetsAfterARepartition(t *testing.T) {
 	p.waitParked("likes/0 parked", "but the group has committed 1", "likes/5 parked", "but the group has committed 0",
 		"action: stop the processors, then: kudos rebuild --offsets")
 	p.stop()
-	s.rebuild(rebuild.Offsets)
+	s.rebuild(rebuild.Offsets, agreeable{})
 	s.run().waitReady()
 	s.checkExact(1)
 }

@@ -78,10 +78,8 @@ func TestRegionsChangeFromAnOffsetOn(t *testing.T) {
 	require.Empty(t, s.applyRegions(topics.Options{}, "US-CA", "XK").Lines, "the second run does nothing")
 
 	p.stop()
-	o, says := rebuild.DefaultOptions(), &heard{}
-	o.Depth = rebuild.Events
-	_, err := rebuild.Run(t.Context(), o, s.Options, s.mysql, says, s.log)
-	require.NoError(t, err)
+	says := &heard{}
+	s.rebuild(rebuild.Events, says)
 	require.Contains(t, strings.Join(says.said, "\n"), "partition 1: the state table matches likes")
 }
 

@@ -247,6 +247,8 @@ func (h *Shadow) Close() error {
 			h.store.log.Warn("shadow tables are left behind; the next `kudos rebuild` drops them",
 				"suffix", shadowSuffix, "error", err)
 		}
+		// The end of a session releases it too, but the server may see that only after the next rebuild has begun.
+		_ = h.conn.GetContext(ctx, new(stdsql.NullBool), "SELECT RELEASE_LOCK(?)", shadowLock)
 		_ = h.conn.Close()
 	}
 	return h.store.Close()

@@ -145,3 +145,15 @@ func TestShadowLooksWhetherItWasSwapped(t *testing.T) {
 		})
 	}
 }
+
+func TestARebuildMayFollowAtOnce(t *testing.T) {
+	onEachServer(t, func(t *testing.T, db database) {
+		db.migrated(t)
+		for range 20 {
+			h, err := NewShadow(t.Context(), db.options, discardLog())
+			require.NoError(t, err)
+			require.NoError(t, h.Close())
+			require.Equal(t, "1", db.scalar(t, "SELECT IS_FREE_LOCK('"+shadowLock+"')"))
+		}
+	})
+}
