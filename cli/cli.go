@@ -110,7 +110,8 @@ difference.`,
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand(),
 		a.bridgeCommand(), a.notifyCommand())
-	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
+	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand(),
+		a.voidCommand(), a.unvoidCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand(), a.transactionsCommand())
 	add("about", a.benchCommand(), a.conformCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(),
 		a.configCommand(), a.versionCommand())

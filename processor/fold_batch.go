@@ -98,7 +98,7 @@ func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	v := &w.classified[chunk%2]
 	return w.Concurrently(func() {
 		v.Reset()
-		v.Layouts, v.Regions = w.progress.Layouts, w.regions
+		v.Layouts, v.Regions, v.Voids = w.progress.Layouts, w.regions, w.progress.Voids
 		for _, rec := range records[:min(w.FoldChunk, len(records))] {
 			v.Add(rec, w.layout)
 		}
@@ -180,7 +180,7 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 	out.badRegions += v.BadRegions
 	out.deadLetters = append(out.deadLetters, v.DeadLetters...)
 	out.reasons = append(out.reasons, v.Reasons...)
-	n := len(r.Pairs) + 2*len(r.Counts) + len(r.Updates) + len(v.Forwards) + len(v.DeadLetters) + 3
+	n := len(r.Voids) + len(r.Pairs) + 2*len(r.Counts) + len(r.Updates) + len(v.Forwards) + len(v.DeadLetters) + 3
 	out.records = make([]*kgo.Record, 0, n)
 	buffer := w.buffers.Get().(*recordBuffer)
 	out.buffers = append(out.buffers, buffer)
@@ -203,7 +203,7 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 		out.progress.NextOffset, out.progress.LeaderEpoch = out.next.Offset, out.next.Epoch
 		out.last.Value = schema.AppendProgress(nil, &out.progress)
 	}
-	for i, rec := range out.records[len(r.Pairs):out.state] { // all of the state table but the pairs
+	for i, rec := range out.records[len(r.Voids)+len(r.Pairs) : out.state] { // of the state table: counts, progress
 		counts := out.add(schema.TopicCounts, rec.Key, rec.Value)
 		if rec == out.last {
 			if len(w.uncounted) > 0 {
@@ -232,6 +232,10 @@ func (out *output) trace(v *classify.Classified) (posts map[uint64]trace.Span, p
 }
 
 func (out *output) addState(r *fold.Result, pairs map[fold.PairKey]trace.Span) {
+	for _, u := range r.Voids {
+		key := out.slice(schema.AppendVoidKey(out.bytes, u.UserID))
+		out.add(schema.TopicState, key, out.slice(schema.AppendVoid(out.bytes, u.Void)))
+	}
 	for i := range r.Pairs {
 		p := &r.Pairs[i]
 		key := out.slice(schema.AppendPairKey(out.bytes, p.Key.PostID, p.Key.UserID))

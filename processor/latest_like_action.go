@@ -46,6 +46,11 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	if err := w.openCounts(ctx, &progress); err != nil {
 		return kafka.Position{}, err
 	}
+	voided, err := table.ReadVoided(w.store)
+	if err != nil {
+		return kafka.Position{}, err
+	}
+	w.fold.SetVoided(voided)
 	if n := w.opts.TransactionalIDs; n > 0 {
 		progress.Alternating = n > 1 // written by the first transaction
 	}

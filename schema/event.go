@@ -16,12 +16,21 @@ const (
 	Like    = Action(kudosv1.Action_LIKE)
 	Unlike  = Action(kudosv1.Action_UNLIKE)
 	Dislike = Action(kudosv1.Action_DISLIKE)
+
+	// Written by `kudos void` and `kudos unvoid`, in Protobuf. From a VOID on, the reactions of its user in its partition
+	// do not count; from an UNVOID on they do. Both have no post. A RECOUNT applies that to a reaction of an earlier event.
+	Void    = Action(kudosv1.Action_VOID)
+	Unvoid  = Action(kudosv1.Action_UNVOID)
+	Recount = Action(kudosv1.Action_RECOUNT)
 )
 
 // String returns the name used in JSON.
 func (a Action) String() string { return kudosv1.Action(a).String() }
 
 func (a Action) known() bool { return a == Like || a == Unlike || a == Dislike }
+
+// OfUser reports whether the event is of a user and a partition, not of a post.
+func (a Action) OfUser() bool { return a == Void || a == Unvoid }
 
 // Event is one record of the topic likes, the Go form of kudosv1.LikeEvent.
 type Event struct {
@@ -78,6 +87,31 @@ func poison(reason PoisonReason, field, format string, args ...any) error {
 // is JSON: no Protobuf LikeEvent starts so (field 15, a group). What a schema registry's serializers put in front of
 // either is taken off. The key may be nil if the value has the post id.
 func DecodeEvent(key, value []byte, e *Event) error {
+	if err := e.decode(key, value); err != nil {
+		return err
+	}
+	return e.Check()
+}
+
+// DecodeRecord is DecodeEvent for what `kudos void` writes, too.
+func DecodeRecord(key, value []byte, e *Event) error {
+	if err := e.decode(key, value); err != nil {
+		return err
+	}
+	if e.Action <= Dislike {
+		return e.Check()
+	}
+	like := Event{PostID: e.PostID, UserID: e.UserID, Action: e.Action, TimeMs: e.TimeMs}
+	switch {
+	case e.Action == Recount:
+		like.Action = Like
+	case e.Action.OfUser() && e.PostID == 0:
+		like.Action, like.PostID = Like, 1
+	}
+	return like.Check()
+}
+
+func (e *Event) decode(key, value []byte) error {
 	*e = Event{Region: UnknownRegion}
 	switch {
 	case len(value) > MaxEventBytes:
@@ -111,7 +145,7 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		}
 		e.PostID = id
 	}
-	return e.Check()
+	return nil
 }
 
 // withoutFraming takes off the framing of a schema registry: a zero, with which neither Protobuf nor JSON begins, the

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -39,10 +40,12 @@ func ParseLikeKey(key []byte) (uint64, error) {
 	return ParsePostKey(post)
 }
 
-// Sizes of state-table keys: 16 bytes for a pair, 8 for a post's counts. The program's own keys have any other size.
+// Sizes of state-table keys: 16 bytes for a pair, 8 for a post's counts. The program's own keys have any other size: of
+// a user who was voided, 17, which sort first, because there is no post 0.
 const (
 	PairKeySize      = 16
 	PostKeySize      = 8
+	VoidKeySize      = 17
 	StateProgressKey = "_progress" // the key of a partition's progress record
 )
 
@@ -54,6 +57,24 @@ func AppendPairKey(dst []byte, postID, userID uint64) []byte {
 // AppendCountsKey appends the state-table key of a post's counts.
 func AppendCountsKey(dst []byte, postID uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, postID)
+}
+
+// AppendVoidKey appends the state-table key of a user who was voided: eight zeros, "v", the user.
+func AppendVoidKey(dst []byte, userID uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, "\x00\x00\x00\x00\x00\x00\x00\x00v"...), userID)
+}
+
+// VoidKeys returns the bounds of these keys: from the first one to what follows the last one.
+func VoidKeys() (from, to []byte) {
+	return AppendVoidKey(nil, 0), append(AppendVoidKey(nil, math.MaxUint64), 0)
+}
+
+// ParseVoidKey is the inverse of AppendVoidKey.
+func ParseVoidKey(key []byte) (userID uint64, ok bool) {
+	if len(key) != VoidKeySize || !bytes.HasPrefix(key, AppendVoidKey(nil, 0)[:9]) {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[9:]), true
 }
 
 // ParsePairKey is the inverse of AppendPairKey.

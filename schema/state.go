@@ -45,6 +45,15 @@ type Pair struct {
 	// SinceMs is the event time since which the reaction holds, Region where it counts and a withdrawal subtracts it.
 	SinceMs int64
 	Region  Region
+	Void    bool // it does not count, because its user was voided
+}
+
+// Counts are what the reaction adds to the counts of its post.
+func (p *Pair) Counts() Counts {
+	if p.Void {
+		return Counts{}
+	}
+	return p.Reaction.Counts()
 }
 
 // Counts are the totals of a post. They are signed so that a negative one, which is a bug, stays visible.
@@ -79,14 +88,16 @@ type Progress struct {
 	// would read a state that may still change: earlier builds, which do that, refuse this record.
 	Alternating bool
 	Regions     RegionRules // earlier builds, which do not know them, refuse the record
+	// Voids means that events may void users. Earlier builds, which would make them dead letters, refuse the record.
+	Voids bool
 }
 
 // TopicID is Kafka's topic id; a recreated topic gets another one.
 type TopicID [16]byte
 
 // Version 2 added changing layouts; records without them are still written as version 1. Version 3 is alternating,
-// version 4 has regions.
-const progressVersion1, progressVersion2, progressVersion3, progressVersion = 1, 2, 3, 4
+// version 4 has regions, and version 5 has voids and perhaps regions.
+const progressVersion1, progressVersion2, progressVersion3, progressVersion4, progressVersion = 1, 2, 3, 4, 5
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
@@ -97,14 +108,16 @@ const maxUserBuckets = MaxBucketedPosts * 26
 const maxRegions = maxRegionRules * (24 + 7*MaxExtraRegions)
 
 // AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number,
-// three topic ids, number of partitions; from version 2 flags (1: migrating; in version 4 also 2: alternating), number
-// of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; in version 4 length of the
+// three topic ids, number of partitions; from version 2 flags (1: migrating; from version 4 also 2: alternating), number
+// of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; from version 4 length of the
 // regions (4 bytes) and the regions; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
 	switch {
-	case p.Regions != "":
+	case p.Voids:
 		version = progressVersion
+	case p.Regions != "":
+		version = progressVersion4
 	case p.Alternating:
 		version = progressVersion3
 	case p.UserBuckets != "" || p.Layouts != 0 || p.Migrating:
@@ -123,7 +136,7 @@ func AppendProgress(b []byte, p *Progress) []byte {
 		if p.Migrating {
 			flags = 1
 		}
-		if version == progressVersion && p.Alternating {
+		if version >= progressVersion4 && p.Alternating {
 			flags |= 2
 		}
 		b = binary.BigEndian.AppendUint32(b, flags)
@@ -131,7 +144,7 @@ func AppendProgress(b []byte, p *Progress) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.UserBuckets)))
 		b = append(b, p.UserBuckets...)
 	}
-	if version == progressVersion {
+	if version >= progressVersion4 {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.Regions)))
 		b = append(b, p.Regions...)
 	}
@@ -156,6 +169,7 @@ func DecodeProgress(b []byte, p *Progress) error {
 		UpdatesID:   TopicID(b[53:]),
 		Partitions:  int32(binary.BigEndian.Uint32(b[69:])),
 		Alternating: version == progressVersion3,
+		Voids:       version == progressVersion,
 	}
 	rest := b[progressFixed:]
 	if version > progressVersion1 {
@@ -170,7 +184,7 @@ func DecodeProgress(b []byte, p *Progress) error {
 		flags, known := r.uint32(), uint32(1)
 		got.Migrating, got.Layouts = flags&1 != 0, r.uint32()
 		got.UserBuckets = UserBuckets(text(maxUserBuckets))
-		if version == progressVersion {
+		if version >= progressVersion4 {
 			known, got.Alternating = 3, flags&2 != 0
 			got.Regions = RegionRules(text(maxRegions))
 		}
@@ -178,8 +192,8 @@ func DecodeProgress(b []byte, p *Progress) error {
 		_, errRegions := got.Regions.Parse()
 		// One of an earlier version would have been written.
 		empty := !got.Alternating && got.UserBuckets == "" && got.Layouts == 0 && !got.Migrating
-		if version == progressVersion {
-			empty = got.Regions == ""
+		if version >= progressVersion4 {
+			empty = got.Regions == "" && !got.Voids
 		}
 		if err != nil || errRegions != nil || r.bad || empty || flags > known {
 			return damaged("progress record of version %d has %d bytes and is malformed", version, len(b))

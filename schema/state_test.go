@@ -162,12 +162,12 @@ func TestStateRejectsUnknownVersions(t *testing.T) {
 		fixed        bool // a longer value is an error, too
 		newest       byte
 	}{
-		{"reaction", goldenPairV1, pair, true, 2},
-		{"reaction", goldenPairV2, pair, true, 2},
+		{"reaction", goldenPairV1, pair, true, 3},
+		{"reaction", goldenPairV2, pair, true, 3},
 		{"counts", goldenCountsV1, counts, true, 2},
 		{"counts", goldenCountsV2, counts, true, 2},
-		{"progress record", goldenProgressV2, progress, false, 4},
-		{"progress record", goldenProgressV1, progress, false, 4},
+		{"progress record", goldenProgressV2, progress, false, 5},
+		{"progress record", goldenProgressV1, progress, false, 5},
 	}
 	for _, k := range kinds {
 		t.Run(fmt.Sprintf("%s_%s", strings.ReplaceAll(k.name, " ", "_"), k.golden[:2]), func(t *testing.T) {

@@ -5,10 +5,13 @@ import (
 	"fmt"
 )
 
-// Version bytes start each state-table value. Version 1 (fixed sizes: a pair of 32 bytes, not some 14) is only read.
+// Version bytes start each state-table value. Version 1 (fixed sizes: a pair of 32 bytes, not some 14) is only read. A
+// pair that does not count has version 3.
 const (
-	pairVersion1, pairVersion     = 1, 2
+	pairVersion1, pairVersion2, pairVersion = 1, 2, 3
+
 	countsVersion1, countsVersion = 1, 2
+	voidVersion                   = 1
 
 	pairSize1   = 1 + 1 + 8 + 8 + 8 + len(Region{})
 	countsSize1 = 1 + 8 + 8
@@ -38,7 +41,11 @@ func AppendPair(b []byte, p *Pair) []byte {
 	default:
 		flags, size = flags|pairSubdivision, len(p.Region)
 	}
-	b = append(b, pairVersion, flags)
+	version := byte(pairVersion2)
+	if p.Void {
+		version = pairVersion
+	}
+	b = append(b, version, flags)
 	b = binary.AppendUvarint(b, uint64(p.TimeMs))
 	b = binary.AppendUvarint(b, uint64(p.Offset))
 	if p.SinceMs != p.TimeMs {
@@ -52,12 +59,14 @@ func DecodePair(b []byte, p *Pair) error {
 	if len(b) > 0 && b[0] == pairVersion1 {
 		return decodePair1(b, p)
 	}
-	if err := checkVersion("reaction", b, pairVersion); err != nil {
-		return err
+	if len(b) == 0 || b[0] != pairVersion2 {
+		if err := checkVersion("reaction", b, pairVersion); err != nil {
+			return err
+		}
 	}
 	r := valueReader{b: b[1:]}
 	flags := r.byte()
-	got := Pair{Reaction: Reaction(flags & pairReaction)}
+	got := Pair{Reaction: Reaction(flags & pairReaction), Void: b[0] == pairVersion}
 	got.TimeMs, got.Offset = int64(r.uvarint()), int64(r.uvarint())
 	got.SinceMs = got.TimeMs
 	if flags&pairMoved != 0 {
@@ -71,7 +80,7 @@ func DecodePair(b []byte, p *Pair) error {
 	}
 	switch {
 	case !r.done() || flags&pairUnknown != 0:
-		return damaged("reaction of version %d has %d bytes and is malformed", pairVersion, len(b))
+		return damaged("reaction of version %d has %d bytes and is malformed", b[0], len(b))
 	case got.Reaction > Disliked:
 		return damaged("unknown reaction %d", got.Reaction)
 	}
@@ -91,7 +100,27 @@ func decodePair1(b []byte, p *Pair) error {
 	p.Offset = int64(binary.BigEndian.Uint64(b[10:]))
 	p.SinceMs = int64(binary.BigEndian.Uint64(b[18:]))
 	p.Region = Region(b[26:])
+	p.Void = false
 	return nil
+}
+
+// AppendVoid appends the value of a user who was voided: version, and 1, or 0 if the user counts again.
+func AppendVoid(b []byte, void bool) []byte {
+	if void {
+		return append(b, voidVersion, 1)
+	}
+	return append(b, voidVersion, 0)
+}
+
+// DecodeVoid is the inverse of AppendVoid.
+func DecodeVoid(b []byte) (void bool, err error) {
+	if err := checkState("voided user", b, voidVersion, 2); err != nil {
+		return false, err
+	}
+	if b[1] > 1 {
+		return false, damaged("a voided user has the unknown value %d", b[1])
+	}
+	return b[1] == 1, nil
 }
 
 // AppendCounts appends the value of a post's counts: version, likes, dislikes (signed varints).

@@ -94,9 +94,9 @@ func Decode(key, value []byte) (e Event, poison string) {
 		e.Post = post
 	}
 	switch {
-	case e.Post == 0 || e.User == 0:
+	case e.Post == 0 && !e.OfUser() || e.User == 0:
 		return e, "zero_id"
-	case e.Action < kudosv1.Action_LIKE || e.Action > kudosv1.Action_DISLIKE:
+	case e.Action < kudosv1.Action_LIKE || e.Action > kudosv1.Action_RECOUNT || e.Post != 0 && e.OfUser():
 		return e, "unknown_action"
 	case e.TimeMs < 0:
 		return e, "negative_time"

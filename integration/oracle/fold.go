@@ -35,17 +35,25 @@ type Pair struct {
 	Action                  kudosv1.Action
 	TimeMs, Offset, SinceMs int64
 	Region                  string
+	Void                    bool
 }
 
 // count returns what the reaction adds to the counts of its post.
 func (p Pair) count() (c Count) {
-	switch p.Action {
-	case kudosv1.Action_LIKE:
+	switch {
+	case p.Void:
+	case p.Action == kudosv1.Action_LIKE:
 		c.Likes = 1
-	case kudosv1.Action_DISLIKE:
+	case p.Action == kudosv1.Action_DISLIKE:
 		c.Dislikes = 1
 	}
 	return c
+}
+
+// voided identifies a user whose reactions in a partition do not count.
+type voided struct {
+	partition int32
+	user      uint64
 }
 
 // Fold holds the current reactions, folded from the log up to a position.
@@ -54,12 +62,14 @@ type Fold struct {
 	buckets    map[uint64]int  // number of user buckets, by post
 	next       map[int32]int64 // the position
 	Pairs      map[PairKey]Pair
+	voided     map[voided]bool
 	owners     map[uint64]int32
 }
 
 // NewFold returns the fold of an empty log.
 func NewFold(partitions int32) *Fold {
-	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, owners: map[uint64]int32{}}
+	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, voided: map[voided]bool{},
+		owners: map[uint64]int32{}}
 }
 
 func (f *Fold) partitionOf(post, user uint64) int32 {
@@ -81,18 +91,47 @@ func (f *Fold) PartitionOf(post uint64) int32 {
 	return p
 }
 
+// OfUser reports whether the event voids a user in its partition, or takes that back.
+func (e Event) OfUser() bool {
+	return e.Action == kudosv1.Action_VOID || e.Action == kudosv1.Action_UNVOID
+}
+
+// Void folds such an event.
+func (f *Fold) Void(partition int32, e Event) {
+	if e.Action == kudosv1.Action_VOID {
+		f.voided[voided{partition, e.User}] = true
+	} else {
+		delete(f.voided, voided{partition, e.User})
+	}
+}
+
+// Voided returns the users whose reactions in a partition do not count.
+func (f *Fold) Voided(partition int32) (users []uint64) {
+	for v := range f.voided {
+		if v.partition == partition {
+			users = append(users, v.user)
+		}
+	}
+	return users
+}
+
 // Add folds an event: last writer wins, by event time, then by offset. It returns what changes in the post's counts.
+// Each event of a pair, even a late one, decides whether it counts.
 func (f *Fold) Add(e Event, offset int64) Count {
 	k := PairKey{e.Post, e.User}
 	p, known := f.Pairs[k]
-	if known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(offset, p.Offset)) <= 0 {
+	recount := e.Action == kudosv1.Action_RECOUNT
+	if recount && !known {
 		return Count{}
 	}
 	before := p.count()
-	if !known || p.Action != e.Action {
-		p.Action, p.SinceMs, p.Region = e.Action, e.TimeMs, e.Region
+	p.Void = f.voided[voided{f.partitionOf(e.Post, e.User), e.User}]
+	if late := known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(offset, p.Offset)) <= 0; !recount && !late {
+		if !known || p.Action != e.Action {
+			p.Action, p.SinceMs, p.Region = e.Action, e.TimeMs, e.Region
+		}
+		p.TimeMs, p.Offset = e.TimeMs, offset
 	}
-	p.TimeMs, p.Offset = e.TimeMs, offset
 	f.Pairs[k] = p
 	now := p.count()
 	return Count{now.Likes - before.Likes, now.Dislikes - before.Dislikes}

@@ -133,6 +133,7 @@ func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Result, error) {
 	Compare(d, "I1", "like_count", want.Posts, have.posts)
 	Compare(d, "I1", "like_hourly", want.Hours, have.hours)
 	Compare(d, "I2", "reactions in the state table", o.fold.Pairs, o.table.pairs)
+	Compare(d, "I2", "voided users in the state table", o.fold.voided, o.table.voided)
 	Compare(d, "I2", "counts of the state table against the fold", want.Posts, sumOver(o.table.counts))
 	Compare(d, "I2", "counts of the state table against its reactions", o.table.liked(), sumOver(o.table.counts))
 	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.Cells, o.out.cells)
@@ -212,6 +213,10 @@ func (o *Oracle) check(rec *kgo.Record, d *Differences) {
 		if h.Key == "kudos.forwarded" {
 			origin, _, _ = strings.Cut(string(h.Value), "/") // then, in which layout
 		}
+	}
+	if e.OfUser() {
+		o.fold.Void(rec.Partition, e)
+		return
 	}
 	misrouted := o.fold.partitionOf(e.Post, e.User) != rec.Partition
 	switch {

@@ -81,7 +81,7 @@ func (f *Fold) expected() map[uint64]*expected {
 		}
 		e.reactions[k.User] = p
 		e.counts = e.counts.plus(p.count())
-		if p.Action == kudosv1.Action_LIKE {
+		if p.count().Likes > 0 {
 			e.likers = append(e.likers, liker{k.User, p.SinceMs, p.Region})
 		}
 	}
@@ -114,7 +114,7 @@ func (a *answer) wrong(want *expected) string {
 // reactionOf returns the expected reaction of a user. Without a reaction there is neither since nor region.
 func (e *expected) reactionOf(user uint64) reaction {
 	p := e.reactions[user]
-	if p.count() == (Count{}) {
+	if p.Action != kudosv1.Action_LIKE && p.Action != kudosv1.Action_DISLIKE { // users see theirs even if voided
 		return reaction{user: user, action: kudosv1.Action_UNLIKE}
 	}
 	return reaction{user: user, action: p.Action, sinceMs: p.SinceMs, region: p.Region}

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"kudos/schema/kudosv1"
 )
 
 // Watched records what a reader said while events arrived, in order.
@@ -292,6 +290,12 @@ func (r *Replay) end(ends map[int32]int64) {
 }
 
 func (r *Replay) add(partition int32, offset int64, e Event) {
+	if e.OfUser() {
+		for _, post := range r.posts {
+			post.fold.Void(partition, e)
+		}
+		return
+	}
 	post := r.posts[e.Post]
 	if post == nil || owner(e.Post, r.partitions) != partition {
 		return
@@ -299,7 +303,7 @@ func (r *Replay) add(partition int32, offset int64, e Event) {
 	e.Region = CountedAs(e.Region, nil)
 	post.fold.Add(e, offset)
 	post.want = nil
-	if post.fold.Pairs[PairKey{e.Post, e.User}].Action != kudosv1.Action_LIKE {
+	if post.fold.Pairs[PairKey{e.Post, e.User}].count().Likes == 0 {
 		for l := range post.listings {
 			delete(l.standing, e.User)
 		}

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,11 +18,12 @@ type table struct {
 	seq    map[int32]uint64
 	pairs  map[PairKey]Pair
 	counts map[share]Count
+	voided map[voided]bool
 }
 
 func newTable() *table {
 	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{},
-		pairs: map[PairKey]Pair{}, counts: map[share]Count{}}
+		pairs: map[PairKey]Pair{}, counts: map[share]Count{}, voided: map[voided]bool{}}
 }
 
 // share identifies a partition's part of a post: all of it, unless the post has user buckets.
@@ -61,8 +63,8 @@ func (t *table) read(rec *kgo.Record) error {
 	}
 	switch {
 	case string(rec.Key) == "_progress":
-		if len(v) < 21 || v[0] < 1 || v[0] > 4 { // all versions start alike
-			return errors.New("not a progress record of version 1 to 4")
+		if len(v) < 21 || v[0] < 1 || v[0] > 5 { // all versions start alike
+			return errors.New("not a progress record of version 1 to 5")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
 		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])
@@ -82,16 +84,27 @@ func (t *table) read(rec *kgo.Record) error {
 			return fmt.Errorf("counts of %d bytes", len(v))
 		}
 		put(t.counts, share{rec.Partition, binary.BigEndian.Uint64(rec.Key)}, Count{likes, dislikes})
+	case len(rec.Key) == 17 && strings.HasPrefix(string(rec.Key), "\x00\x00\x00\x00\x00\x00\x00\x00v"):
+		user := voided{rec.Partition, binary.BigEndian.Uint64(rec.Key[9:])}
+		switch {
+		case bytes.Equal(v, []byte{1, 1}):
+			t.voided[user] = true
+		case bytes.Equal(v, []byte{1, 0}):
+			delete(t.voided, user)
+		default:
+			return fmt.Errorf("%#x for a voided user", v)
+		}
 	}
 	return nil
 }
 
-// readPair decodes version 2. The low bits of the second byte are the reaction; above them are flags for an explicit
+// readPair decodes version 2, and 3: it does not count. The low bits of the second byte are the reaction; above them are flags for an explicit
 // since time (4), and for a region of two (8) or six bytes (16).
 func readPair(v []byte) (p Pair, err error) {
-	if len(v) < 4 || v[0] != 2 {
-		return p, errors.New("not a reaction of version 2")
+	if len(v) < 4 || v[0] != 2 && v[0] != 3 {
+		return p, errors.New("not a reaction of version 2 or 3")
 	}
+	p.Void = v[0] == 3
 	flags, rest := v[1], v[2:]
 	var known bool
 	if p.Action, known = reactions[flags&3]; !known || flags >= 32 {

@@ -112,6 +112,8 @@ func (w *world) fold(p int32) truth {
 		}
 		event, ok := understand(&e)
 		switch owner := ok && t.PartitionOf(event.Post) == p; {
+		case ok && event.OfUser():
+			t.Void(p, event)
 		case owner:
 			t.Add(counted(p, int64(o), event), int64(o))
 		case !ok, e.header(schema.HeaderForwarded) != "":
@@ -214,18 +216,28 @@ func (w *world) checkState(p int32, t truth) {
 	for k, r := range t.Pairs {
 		region, _ := schema.ParseRegion(r.Region)
 		pair := schema.Pair{Reaction: schema.Action(r.Action).Reaction(), TimeMs: r.TimeMs, Offset: r.Offset,
-			SinceMs: r.SinceMs, Region: region}
+			SinceMs: r.SinceMs, Region: region, Void: r.Void}
 		want[stored(schema.AppendPairKey(nil, k.Post, k.User))] = stored(schema.AppendPair(nil, &pair))
 		key, n := stored(schema.AppendCountsKey(nil, k.Post)), schema.Counts(t.Posts[k.Post])
 		if _, ok := have[key]; ok || n != (schema.Counts{}) { // a post that never had a reaction may have no counts
 			want[key] = stored(schema.AppendCounts(nil, n))
 		}
 	}
+	for key := range have {
+		if user, ok := schema.ParseVoidKey([]byte(key)); ok {
+			want[key] = stored(schema.AppendVoid(nil, slices.Contains(t.Voided(p), user)))
+		}
+	}
+	for _, user := range t.Voided(p) {
+		want[stored(schema.AppendVoidKey(nil, user))] = stored(schema.AppendVoid(nil, true))
+	}
 	want[schema.StateProgressKey] = have[schema.StateProgressKey]
 	compare(w, "I2", fmt.Sprintf("state table %d", p), want, have)
 	older := slices.ContainsFunc(w.processes, func(proc *process) bool { return proc.older && proc.folds(p) })
 	counts, whole := w.likeCounts(p)
-	maps.DeleteFunc(have, func(key, _ stored) bool { return len(key) == schema.PairKeySize })
+	maps.DeleteFunc(have, func(key, _ stored) bool {
+		return len(key) == schema.PairKeySize || len(key) == schema.VoidKeySize
+	})
 	if nothingFolded := len(counts) == 0 && len(have) == 1; whole || !older && !nothingFolded {
 		compare(w, "I2", fmt.Sprintf("like-counts %d", p), have, counts)
 	}

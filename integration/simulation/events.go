@@ -39,7 +39,10 @@ func (w *world) write(to string, ev *event) {
 	if l == nil {
 		return
 	}
-	e := entry{key: strconv.AppendUint(nil, ev.key, 10), value: ev.value(w.plan.began)}
+	e := entry{value: ev.value(w.plan.began)}
+	if ev.key != 0 { // that of a user has none
+		e.key = strconv.AppendUint(nil, ev.key, 10)
+	}
 	if ev.forwarded {
 		e.headers = []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("somewhere")}}
 	}
@@ -100,6 +103,10 @@ func (w *world) drawEvents(n int) (lines []line) {
 			ev.form, ev.post, ev.action = formJSON, 0, pick(w, "LIKE", "UNLIKE", "DISLIKE")
 			w.drawTime(ev)
 			ev.region = pick(w, "DE", "fr", "nowhere")
+		case w.rng.IntN(12) == 0:
+			ev.key, ev.post, ev.action = 0, 0, pick(w, "VOID", "VOID", "UNVOID")
+		case w.rng.IntN(12) == 0:
+			ev.action = "RECOUNT"
 		default:
 			w.drawTime(ev)
 			ev.action = pick(w, "LIKE", "LIKE", "UNLIKE", "DISLIKE")

@@ -25,7 +25,12 @@ func (f *foldAt) to(w *world, p int32, offset int64) folded {
 	}
 	for entries := w.kafka.log(schema.TopicLikes, p).entries; f.next < min(offset, int64(len(entries))); f.next++ {
 		e := &entries[f.next]
-		if event, ok := understand(e); ok && e.data() && f.PartitionOf(event.Post) == p {
+		event, ok := understand(e)
+		switch {
+		case !ok || !e.data():
+		case event.OfUser():
+			f.Void(p, event)
+		case f.PartitionOf(event.Post) == p:
 			f.Add(counted(p, f.next, event), f.next)
 		}
 	}
@@ -38,7 +43,8 @@ func (f folded) reaction(post, user uint64) (r view.Reaction) {
 	p, known := f[oracle.PairKey{Post: post, User: user}]
 	if known && p.Action != kudosv1.Action_UNLIKE {
 		region, _ := schema.ParseRegion(p.Region)
-		r = view.Reaction{Reaction: schema.Action(p.Action).Reaction(), SinceMs: p.SinceMs, Region: region}
+		r = view.Reaction{Reaction: schema.Action(p.Action).Reaction(), SinceMs: p.SinceMs, Region: region,
+			Void: p.Void}
 	}
 	return r
 }
@@ -46,7 +52,7 @@ func (f folded) reaction(post, user uint64) (r view.Reaction) {
 func (f folded) counts(post uint64) (n schema.Counts) {
 	for k := range f {
 		switch r := f.reaction(k.Post, k.User); {
-		case k.Post != post:
+		case k.Post != post || r.Void:
 		case r.Reaction == schema.Liked:
 			n.Likes++
 		case r.Reaction == schema.Disliked:
@@ -72,7 +78,7 @@ func (f folded) totals() (t view.Totals) {
 // likers returns who likes a post, in order.
 func (f folded) likers(post uint64) (list []wire.Liker) {
 	for k := range f {
-		if r := f.reaction(k.Post, k.User); k.Post == post && r.Reaction == schema.Liked {
+		if r := f.reaction(k.Post, k.User); k.Post == post && r.Reaction == schema.Liked && !r.Void {
 			list = append(list, wire.Liker{UserID: k.User, Since: wire.Millis(r.SinceMs), Region: r.Region.String()})
 		}
 	}

@@ -142,7 +142,8 @@ func (w *world) setUp() {
 	for p := range w.plan.partitions {
 		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
 			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id,
-			UpdatesID: w.kafka.topics[schema.TopicUpdates].id, Alternating: p == 0}
+			UpdatesID: w.kafka.topics[schema.TopicUpdates].id, Alternating: p == 0,
+			Voids: true}
 		if p == 0 {
 			progress.Regions = regionsOf0
 		}

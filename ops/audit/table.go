@@ -98,7 +98,7 @@ type Post struct {
 	Stored, Counted schema.Counts
 }
 
-// EachPost scans the table in post order. For each it calls pair, unless nil, for each pair with a reaction, then post.
+// EachPost scans the table in post order. For each it calls pair, unless nil, for each pair that counts, then post.
 func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func(Post) error) error {
 	var now Post // the current post; id 0 means none yet
 	turn := func(id uint64) error {
@@ -133,8 +133,8 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		if err := turn(id); err != nil {
 			return false, err
 		}
-		now.Counted = now.Counted.Plus(p.Reaction.Counts())
-		if pair != nil && p.Reaction != schema.NoReaction {
+		now.Counted = now.Counted.Plus(p.Counts())
+		if pair != nil && p.Counts() != (schema.Counts{}) {
 			err = pair(id, &p)
 		}
 		return true, err
@@ -155,7 +155,7 @@ type minuteRegion struct {
 
 // Add adds one pair.
 func (c Cells) Add(p *schema.Pair) {
-	if one := p.Reaction.Counts(); one != (schema.Counts{}) {
+	if one := p.Counts(); one != (schema.Counts{}) {
 		at := minuteRegion{schema.MinuteOf(p.SinceMs), p.Region}
 		c[at] = c[at].Plus(one)
 	}

@@ -19,10 +19,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/errgroup"
 
+	"kudos/ops/follow"
 	"kudos/ops/progress"
 	"kudos/producer/bulk"
 	"kudos/schema"
@@ -43,7 +42,7 @@ type Options struct {
 	IDs     []uint64
 	DryRun  bool          // only count what would be withdrawn
 	Layout  schema.Layout // of likes
-	Timeout time.Duration // bounds each wait for the processors to fold what was sent
+	Timeout time.Duration // how long the processors may fold nothing of what was sent
 	// Begin shows the progress of a step with total units of work, or 0 if unknown.
 	Begin func(what, unit string, total int64) *progress.Phase
 }
@@ -62,7 +61,6 @@ func (o Options) Validate() error {
 }
 
 const maxRounds = 5 // bounds how often reactions are withdrawn that arrived during the previous round
-const parallel = 4  // partitions that are read concurrently
 
 func sum(c schema.Counts) int64 { return c.Likes + c.Dislikes }
 
@@ -86,8 +84,9 @@ type forget struct {
 	log   *slog.Logger
 
 	cl     *kgo.Client
-	topics map[string]kafka.TopicInfo
+	topics kafka.Topics
 	parts  []*part // the relevant partitions of the state table
+	follow []*follow.Partition
 }
 
 // Run withdraws the reactions. The options must be valid. The report is accurate even on an error, which says why
@@ -128,31 +127,20 @@ func (f *forget) run(ctx context.Context, r *Report) (err error) {
 }
 
 // lookUpTopics looks up the topics and the partitions that own the posts.
-func (f *forget) lookUpTopics(ctx context.Context) error {
-	f.topics = map[string]kafka.TopicInfo{}
-	for _, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
-		topics, err := kafka.LookUpTopics(ctx, f.cl, name)
-		switch {
-		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`,
-				name, f.kafka.Brokers)
-		case err != nil:
-			return fmt.Errorf("querying Kafka at %v: %w", f.kafka.Brokers, err)
-		}
-		f.topics[name] = topics.ByName[name]
+func (f *forget) lookUpTopics(ctx context.Context) (err error) {
+	if f.topics, err = follow.LookUp(ctx, f.cl, f.kafka, schema.TopicDLT); err != nil {
+		return err
 	}
-	n := f.topics[schema.TopicLikes].Partitions
-	if state := f.topics[schema.TopicState].Partitions; state != n {
-		return fmt.Errorf("%s has %d partitions and %s has %d, so the partition of a post is ambiguous; "+
-			`run "kudos topics check"`, schema.TopicLikes, n, schema.TopicState, state)
-	}
+	n := f.topics.ByName[schema.TopicLikes].Partitions
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	layout := f.opts.Layout
 	layout.Partitions = n // the actual number
 	for p := range n {
 		concerned := func(post uint64) bool { return slices.Contains(layout.PartitionsOf(post), p) }
 		if f.opts.Kind == User || slices.ContainsFunc(f.opts.IDs, concerned) {
-			f.parts = append(f.parts, &part{number: p, asked: asked, pairs: map[pairKey]known{}})
+			part := &part{asked: asked, pairs: map[pairKey]known{}}
+			part.Number, part.Keep = p, part.keep
+			f.parts, f.follow = append(f.parts, part), append(f.follow, &part.Partition)
 		}
 	}
 	return nil
@@ -160,26 +148,8 @@ func (f *forget) lookUpTopics(ctx context.Context) error {
 
 // scan reads the state table up to its current end.
 func (f *forget) scan(ctx context.Context) error {
-	var total int64
-	for _, p := range f.parts {
-		if err := p.findBounds(ctx, f.cl); err != nil {
-			return err
-		}
-		total += p.end - p.next
-	}
-	phase := f.opts.Begin("reading the state table", "records", total)
-	defer phase.End()
-	return f.eachPart(ctx, func(ctx context.Context, p *part) error {
-		if p.next < p.end {
-			err := p.read(ctx, f.cl, func(c kafka.LogChunk, read int64) (enough bool, err error) {
-				phase.Add(read)
-				return c.Next >= p.end, nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return p.checkProgress(f.topics[schema.TopicLikes].ID, f.opts.Layout.UserBuckets())
+	return follow.Scan(ctx, f.cl, f.follow, f.opts.Begin, func(p *follow.Partition) error {
+		return p.Check(f.topics.ByName[schema.TopicLikes].ID, f.opts.Layout.UserBuckets())
 	})
 }
 
@@ -243,7 +213,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 				mu.Lock()
 				defer mu.Unlock()
 				r.Withdrawn = r.Withdrawn.Plus(k.reaction.Counts())
-				p.want = max(p.want, rec.Offset+1)
+				p.Want = max(p.Want, rec.Offset+1)
 				phase.Add(1)
 				return nil
 			})
@@ -266,39 +236,13 @@ func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 		TimeMs: max(nowMs, reactionMs+1), Region: schema.UnknownRegion}
 }
 
-var errPatience = errors.New("the wait timed out")
-
 // waitFolded reads the state table until it covers all that was sent, and all that was in likes when this run started.
 func (f *forget) waitFolded(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
-		total += max(0, p.want-p.progress.NextOffset)
+		total += max(0, p.Want-p.Progress.NextOffset)
 	}
 	phase := f.opts.Begin("waiting for the processors", "events", total)
 	defer phase.End()
-	bounded, cancel := context.WithTimeoutCause(ctx, f.opts.Timeout, errPatience)
-	defer cancel()
-	err := f.eachPart(bounded, func(ctx context.Context, p *part) error { return p.awaitFold(ctx, f.cl, phase) })
-	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(bounded), errPatience) {
-		return err
-	}
-	for _, p := range f.parts {
-		if p.progress.NextOffset < p.want {
-			return fmt.Errorf("waited %s for the processors (--timeout): %s/%d is folded up to offset %d "+
-				"and not yet up to %d; the withdrawals are in Kafka and will be counted. "+
-				`Check that "kudos processor" is running (/readyz and its log say why it is stalled), `+
-				"then run this again to confirm that nothing is left",
-				f.opts.Timeout, schema.TopicLikes, p.number, p.progress.NextOffset, p.want)
-		}
-	}
-	return err // the end of the log was not reached: Kafka itself is unavailable
-}
-
-func (f *forget) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	for _, p := range f.parts {
-		g.Go(func() error { return do(ctx, p) })
-	}
-	return g.Wait()
+	return follow.Await(ctx, f.cl, f.follow, f.opts.Timeout, phase)
 }

@@ -109,7 +109,7 @@ func (f *forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	type span struct{ from, to int64 }
 	var spans []span
 	var total int64
-	for p := range f.topics[schema.TopicDLT].Partitions {
+	for p := range f.topics.ByName[schema.TopicDLT].Partitions {
 		from, to, err := kafka.Bounds(ctx, f.cl, schema.TopicDLT, p)
 		if err != nil {
 			return 0, err

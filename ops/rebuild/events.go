@@ -109,13 +109,14 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 	if old.Progress != nil {
 		regions = old.Progress.Regions
 	}
-	epoch, err := b.replay(ctx, j, fresh, regions)
+	voids := old.Progress == nil || old.Progress.Voids // if it was lost, events may still say so
+	epoch, err := b.replay(ctx, j, fresh, regions, voids)
 	if err != nil {
 		return err
 	}
 	w.progress = schema.Progress{NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
 		Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
-		Alternating: old.Progress == nil || old.Progress.Alternating, Regions: regions,
+		Alternating: old.Progress == nil || old.Progress.Alternating, Regions: regions, Voids: voids,
 		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
 		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh); err != nil {
@@ -257,22 +258,24 @@ func eachDifference(old, fresh *audit.Table, write func(key, value []byte) error
 	return errors.Join(errOld, errFresh)
 }
 
-// entries yields the pairs and counts of a table. If it ends early because of an error, *err has it.
+// entries yields the voided users, pairs and counts of a table. If it ends early because of an error, *err has it.
 func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		*err = store.Scan(t.Store, nil, nil, func(key, value []byte) (more bool, err error) {
-			ours := len(key) == schema.PairKeySize || len(key) == schema.PostKeySize
+			_, ours := schema.ParseVoidKey(key)
+			ours = ours || len(key) == schema.PairKeySize || len(key) == schema.PostKeySize
 			return !ours || yield(key, value), nil
 		})
 	}
 }
 
 // replay folds a partition's events, up to where they were folded before, and returns the last one's leader epoch.
-func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table, regions schema.RegionRules,
+func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table, regions schema.RegionRules, voids bool,
 ) (epoch int32, err error) {
 	phase := b.phase("folding the events", j.partition, "offsets", j.until)
 	defer phase.End()
 	r := replay{table: into, layout: b.layout}
+	r.classified.Voids = voids
 	if r.classified.Regions, err = regions.Parse(); err != nil {
 		return 0, err
 	}
@@ -320,7 +323,11 @@ func (r *replay) fold(records []*kgo.Record, through int64) error {
 	if err != nil {
 		return fmt.Errorf("folding up to offset %d again: %w", through, err)
 	}
-	changed := make([]*kgo.Record, 0, len(result.Pairs)+len(result.Counts))
+	changed := make([]*kgo.Record, 0, len(result.Voids)+len(result.Pairs)+len(result.Counts))
+	for _, u := range result.Voids {
+		key := schema.AppendVoidKey(nil, u.UserID)
+		changed = append(changed, &kgo.Record{Key: key, Value: schema.AppendVoid(nil, u.Void)})
+	}
 	for i := range result.Pairs {
 		p := &result.Pairs[i]
 		key := schema.AppendPairKey(nil, p.Key.PostID, p.Key.UserID)

@@ -1,6 +1,7 @@
 package repartition
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,47 @@ func newMover(ctx context.Context, r *repartition, tables *tables, phase *progre
 		m.progress = append(m.progress, &progress)
 	}
 	return m, nil
+}
+
+// copyVoided gives partitions that were added the voided users of the others: there are events only for those that
+// existed then.
+func (m *mover) copyVoided(ctx context.Context) error {
+	all, have := map[string][]byte{}, make([]map[string]bool, len(m.tables.list))
+	from, to := schema.VoidKeys()
+	for p, copied := range m.tables.list {
+		have[p] = map[string]bool{}
+		err := store.Scan(copied, from, to, func(key, value []byte) (bool, error) {
+			if _, ok := schema.ParseVoidKey(key); ok {
+				have[p][string(key)], all[string(key)] = true, bytes.Clone(value)
+			}
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	keys := slices.Sorted(maps.Keys(all))
+	for p := range m.tables.list {
+		for _, key := range keys {
+			if have[p][key] {
+				continue
+			}
+			if m.pairs == m.r.opts.MovePairs {
+				if err := m.send(ctx); err != nil {
+					return err
+				}
+			}
+			m.t.add(schema.TopicState, int32(p), []byte(key), all[key])
+			m.touched[int32(p)] = true
+			m.pairs++
+		}
+	}
+	if m.pairs == 0 {
+		return nil
+	}
+	err := m.send(ctx)
+	m.r.result.Pairs = 0 // none was moved
+	return err
 }
 
 // migrating is the post whose pairs are being read.

@@ -136,6 +136,9 @@ func (r *repartition) move(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := m.copyVoided(ctx); err != nil {
+		return err
+	}
 	for p := range r.layout.Partitions {
 		if err := m.moveFrom(ctx, p); err != nil {
 			return err

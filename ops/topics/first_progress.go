@@ -104,6 +104,74 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	return kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
 }
 
+// AllowVoids makes a partition take events that void users. Processors of earlier versions park it from then on.
+func AllowVoids(ctx context.Context, cluster kafka.Options, cl *kgo.Client, topics kafka.Topics, partition int32,
+	log *slog.Logger,
+) error {
+	f := firstProgress{kafka: cluster, log: log, cl: cl, topics: topics, partition: partition}
+	_, err := f.amend(ctx, func(p *schema.Progress) bool { return !p.Voids },
+		func(p *schema.Progress, _ int64) error { p.Voids = true; return nil })
+	if err != nil {
+		return fmt.Errorf("allowing partition %d to void users: %w", partition, err)
+	}
+	return nil
+}
+
+// amend changes the progress record of a partition that needs it, and returns it, or nil. change gets the offset at
+// which likes starts. The partition's processor is fenced, and reads the record again.
+func (f *firstProgress) amend(ctx context.Context, needed func(*schema.Progress) bool,
+	change func(p *schema.Progress, start int64) error,
+) (amended *schema.Progress, err error) {
+	err = kafka.RetryTakenOver(ctx, func() error {
+		amended, err = f.amendOnce(ctx, needed, change)
+		return err
+	})
+	return amended, err
+}
+
+func (f *firstProgress) amendOnce(ctx context.Context, needed func(*schema.Progress) bool,
+	change func(p *schema.Progress, start int64) error,
+) (*schema.Progress, error) {
+	last := func() (*schema.Progress, error) {
+		p, err := table.LastProgress(ctx, f.cl, f.partition)
+		if err != nil || p == nil || p.StateID != f.topics.ByName[schema.TopicState].ID || !needed(p) {
+			return nil, err
+		}
+		return p, nil
+	}
+	// Check before and after fencing: don't fence a running processor without need.
+	if p, err := last(); err != nil || p == nil {
+		return nil, err
+	}
+	cl, err := f.fence(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	p, err := last()
+	if err != nil || p == nil {
+		return nil, err
+	}
+	complete, err := table.HasAllCounts(ctx, f.cl, f.partition, p)
+	if err != nil {
+		return nil, err
+	}
+	start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, f.partition)
+	if err != nil {
+		return nil, err
+	}
+	if err := change(p, start); err != nil {
+		return nil, err
+	}
+	if err := cl.BeginTransaction(); err != nil {
+		return nil, err
+	}
+	if err = f.produce(ctx, cl, p, complete); err == nil {
+		err = kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
+	}
+	return p, err
+}
+
 // fence stops the partition's processor: nothing else writes there from then on.
 func (f *firstProgress) fence(ctx context.Context) (*kgo.Client, error) {
 	ids := schema.FoldTransactionalIDs(f.partition)

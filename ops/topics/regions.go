@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream/kafka"
 )
 
 // This file keeps the regions of each partition (schema.RegionRules) as topics.regions says.
@@ -39,56 +37,18 @@ func (f *firstProgress) setRegions(ctx context.Context, report *Report) error {
 		report.unbounded()
 		return nil
 	}
-	return kafka.RetryTakenOver(ctx, func() error { return f.setRegionsOnce(ctx, report) })
-}
-
-// otherRegions returns the partition's progress if it has other regions; nil: there is nothing to do.
-func (f *firstProgress) otherRegions(ctx context.Context) (*schema.Progress, error) {
-	p, err := table.LastProgress(ctx, f.cl, f.partition)
-	if err != nil || p == nil || p.StateID != f.topics.ByName[schema.TopicState].ID ||
-		p.Regions.Everywhere() == f.common.Regions {
-		return nil, err
-	}
-	return p, nil
-}
-
-// setRegionsOnce fences the partition's processor, which reads the progress record again.
-func (f *firstProgress) setRegionsOnce(ctx context.Context, report *Report) error {
-	// Check before and after fencing: don't fence a running processor without need.
-	if p, err := f.otherRegions(ctx); err != nil || p == nil {
-		return err
-	}
-	cl, err := f.fence(ctx)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	p, err := f.otherRegions(ctx)
-	if err != nil || p == nil {
-		return err
-	}
-	complete, err := table.HasAllCounts(ctx, f.cl, f.partition, p)
-	if err != nil {
-		return err
-	}
-	start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, f.partition)
-	if err != nil {
-		return err
-	}
 	extra := f.common.Regions.Extra()
-	if p.Regions, err = p.Regions.With(p.NextOffset, extra, start); err != nil {
-		return err
-	}
-	if err := cl.BeginTransaction(); err != nil {
-		return err
-	}
-	if err = f.produce(ctx, cl, p, complete); err == nil {
-		err = kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
-	}
+	p, err := f.amend(ctx, func(p *schema.Progress) bool { return p.Regions.Everywhere() != f.common.Regions },
+		func(p *schema.Progress, start int64) (err error) {
+			p.Regions, err = p.Regions.With(p.NextOffset, extra, start)
+			return err
+		})
 	if err != nil {
 		return fmt.Errorf("writing the regions of partition %d: %w", f.partition, err)
 	}
-	report.add("partition %d: from offset %d of %s on, countries and [%s] count as themselves, other regions under "+
-		"their country", f.partition, p.NextOffset, schema.TopicLikes, extra)
+	if p != nil {
+		report.add("partition %d: from offset %d of %s on, countries and [%s] count as themselves, other regions under "+
+			"their country", f.partition, p.NextOffset, schema.TopicLikes, extra)
+	}
 	return nil
 }

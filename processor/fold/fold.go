@@ -29,10 +29,17 @@ type State interface {
 
 // Result is what a batch changes, in the order of first events. It is valid until the next call of Fold.
 type Result struct {
+	Voids       []VoidedUser
 	Pairs       []PairState
 	Counts      []PostCounts
 	Updates     []PostUpdate // net: none for posts whose events cancel each other out
 	Transitions int          // events that changed a reaction; others repeated it, or are older than its event
+}
+
+// VoidedUser is a user whose reactions do not count any more, or count again.
+type VoidedUser struct {
+	UserID uint64
+	Void   bool
 }
 
 // PairState is the new state of a pair.
@@ -54,9 +61,11 @@ type PostUpdate struct {
 	Deltas []schema.Delta
 }
 
-// Engine folds batches. It keeps its buffers between batches; one goroutine uses it.
+// Engine folds batches. It keeps its buffers and the voided users between batches; one goroutine uses it.
 type Engine struct {
-	pairOf []int32 // index in pairs and keys, by event
+	voided map[uint64]struct{} // users whose reactions do not count
+
+	pairOf []int32 // index in pairs and keys, by event; -1 for an event without a post
 	keys   []PairKey
 	pairs  []pair
 	posts  []uint64
@@ -98,9 +107,13 @@ func (f *Engine) Fold(events []Event, state State) (*Result, error) {
 		return nil, err
 	}
 	r := &f.result
-	*r = Result{Pairs: r.Pairs[:0], Counts: r.Counts[:0], Updates: r.Updates[:0]}
+	*r = Result{Voids: r.Voids[:0], Pairs: r.Pairs[:0], Counts: r.Counts[:0], Updates: r.Updates[:0]}
 	for i := range events {
-		f.apply(&f.pairs[f.pairOf[i]], &events[i])
+		if p := f.pairOf[i]; p >= 0 {
+			f.apply(&f.pairs[p], &events[i])
+		} else {
+			f.void(&events[i])
+		}
 	}
 	for i := range f.pairs {
 		if f.pairs[i].changed {
@@ -120,6 +133,10 @@ func (f *Engine) assign(events []Event) {
 	f.pairOf, f.keys, f.pairs = f.pairOf[:0], f.keys[:0], f.pairs[:0]
 	f.posts, f.lastDelta, f.deltas, f.deltaKeys = f.posts[:0], f.lastDelta[:0], f.deltas[:0], f.deltaKeys[:0]
 	for i := range events {
+		if events[i].Action.OfUser() {
+			f.pairOf = append(f.pairOf, -1)
+			continue
+		}
 		key := PairKey{events[i].PostID, events[i].UserID}
 		p, ok := f.pairIndex.place(f.seed.pair(key), key, f.keys)
 		if !ok {
@@ -152,9 +169,45 @@ func (f *Engine) load(state State) error {
 	return state.Counts(f.posts, func(i int, c schema.Counts) { f.counts[i] = c })
 }
 
+// SetVoided sets the voided users before the first batch.
+func (f *Engine) SetVoided(users map[uint64]struct{}) { f.voided = users }
+
+// void folds an event that voids a user or takes that back. What the user did before is counted anew with the next event
+// of each pair: `kudos void` sends a RECOUNT for it.
+func (f *Engine) void(e *Event) {
+	_, was := f.voided[e.UserID]
+	void := e.Action == schema.Void
+	switch {
+	case void == was:
+		return
+	case !void:
+		delete(f.voided, e.UserID)
+	case f.voided == nil:
+		f.voided = map[uint64]struct{}{e.UserID: {}}
+	default:
+		f.voided[e.UserID] = struct{}{}
+	}
+	f.result.Voids = append(f.result.Voids, VoidedUser{e.UserID, void})
+}
+
+// recount makes the pair count unless its user is voided now.
+func (f *Engine) recount(p *pair, user uint64) {
+	if _, void := f.voided[user]; void != p.Void {
+		f.count(p, -1)
+		p.Void, p.changed = void, true
+		f.count(p, +1)
+	}
+}
+
 // apply folds one event into the reaction: last writer wins, by event time, then by offset. It keeps time and offset
 // even when the reaction stays the same, so that a late event cannot override a newer one.
 func (f *Engine) apply(p *pair, e *Event) {
+	if e.Action == schema.Recount && !p.known {
+		return // it has gone, with a rebuild
+	}
+	if f.recount(p, e.UserID); e.Action == schema.Recount {
+		return
+	}
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
 	}
@@ -176,7 +229,7 @@ func (f *Engine) apply(p *pair, e *Event) {
 
 // count adds n of the pair's reaction to the deltas of its post.
 func (f *Engine) count(p *pair, n int64) {
-	if p.Reaction == schema.NoReaction {
+	if p.Reaction == schema.NoReaction || p.Void {
 		return
 	}
 	d := f.delta(p.post, schema.MinuteOf(p.SinceMs), p.Region)

@@ -20,6 +20,7 @@ type memory struct {
 	foldtest.State
 	sums        map[deltaKey]schema.Counts // of the deltas, by post, minute and region
 	transitions int                        // events that changed a reaction
+	void        map[uint64]bool            // users who were voided: still?
 }
 
 type deltaKey struct {
@@ -30,7 +31,7 @@ type deltaKey struct {
 
 func newMemory() *memory {
 	state := foldtest.State{Pair: map[fold.PairKey]schema.Pair{}, Count: map[uint64]schema.Counts{}}
-	return &memory{State: state, sums: map[deltaKey]schema.Counts{}}
+	return &memory{State: state, sums: map[deltaKey]schema.Counts{}, void: map[uint64]bool{}}
 }
 
 func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
@@ -39,6 +40,10 @@ func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
 		r, err := f.Fold(batch, m)
 		require.NoError(t, err)
 		m.transitions += r.Transitions
+		for _, u := range r.Voids {
+			require.NotEqual(t, m.void[u.UserID], u.Void, "no change")
+			m.void[u.UserID] = u.Void
+		}
 		for _, p := range r.Pairs {
 			m.Pair[p.Key] = p.Pair
 		}
@@ -64,12 +69,23 @@ func naive(events []fold.Event) *memory {
 	for _, e := range events {
 		k := fold.PairKey{PostID: e.PostID, UserID: e.UserID}
 		old, known := m.Pair[k]
-		if known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && e.Offset <= old.Offset) {
+		switch {
+		case e.Action.OfUser():
+			if _, was := m.void[e.UserID]; was || e.Action == schema.Void {
+				m.void[e.UserID] = e.Action == schema.Void
+			}
+			continue
+		case known:
+			old.Void = m.void[e.UserID]
+			m.Pair[k] = old
+		}
+		if e.Action == schema.Recount || known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && e.Offset <= old.Offset) {
 			continue
 		}
 		reactions := map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Dislike: schema.Disliked}
 		reaction := reactions[e.Action] // none for an unlike
-		p := schema.Pair{Reaction: reaction, TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region}
+		p := schema.Pair{Reaction: reaction, TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region,
+			Void: m.void[e.UserID]}
 		if known && p.Reaction == old.Reaction {
 			p.SinceMs, p.Region = old.SinceMs, old.Region
 		}
@@ -80,10 +96,11 @@ func naive(events []fold.Event) *memory {
 	}
 	for k, p := range m.Pair {
 		var one schema.Counts
-		switch p.Reaction {
-		case schema.Liked:
+		switch {
+		case p.Void:
+		case p.Reaction == schema.Liked:
 			one.Likes = 1
-		case schema.Disliked:
+		case p.Reaction == schema.Disliked:
 			one.Dislikes = 1
 		}
 		d := deltaKey{k.PostID, p.SinceMs / 60000, p.Region}
@@ -99,7 +116,7 @@ func notZero[K comparable](sums map[K]schema.Counts) map[K]schema.Counts {
 }
 
 func (m *memory) diff(want *memory) string {
-	return cmp.Diff(want.Pair, m.Pair) + cmp.Diff(notZero(want.Count), notZero(m.Count)) +
+	return cmp.Diff(want.Pair, m.Pair) + cmp.Diff(want.void, m.void) + cmp.Diff(notZero(want.Count), notZero(m.Count)) +
 		cmp.Diff(notZero(want.sums), notZero(m.sums), cmp.AllowUnexported(deltaKey{}))
 }
 
@@ -116,10 +133,25 @@ func randomEvents(r *rand.Rand, n int) []fold.Event {
 	return events
 }
 
+// voiding replaces some events by those of `kudos void`.
+func voiding(r *rand.Rand, events []fold.Event) {
+	for i := range events {
+		switch e := &events[i]; r.IntN(10) {
+		case 0:
+			e.PostID, e.Action = 0, []schema.Action{schema.Void, schema.Void, schema.Unvoid}[r.IntN(3)]
+		case 1:
+			e.Action = schema.Recount
+		}
+	}
+}
+
 func TestFoldEqualsNaiveFoldInAnyBatching(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		events := randomEvents(r, 1+r.IntN(200))
+		if seed%2 == 1 {
+			voiding(r, events)
+		}
 		want := naive(events)
 		for _, size := range []int{1, 2, 3, 7, 50, len(events)} {
 			m := newMemory()
@@ -259,5 +291,34 @@ func BenchmarkFold(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/event")
 			})
 		}
+	}
+}
+
+// TestVoidIsUndoneExactly: once a user is voided and each reaction counted anew, the counts are as if the user had done
+// nothing; after an UNVOID they are as if there had been no VOID, in each minute and region.
+func TestVoidIsUndoneExactly(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		events := randomEvents(r, 1+r.IntN(200))
+		from := r.IntN(len(events))
+		step := func(action schema.Action) (all []fold.Event) {
+			next := int64(len(events)) * (1 + int64(action))
+			all = append(all, fold.Event{Offset: next, Event: schema.Event{UserID: 1, Action: action}})
+			for post := range uint64(4) {
+				all = append(all, fold.Event{Offset: next + 1 + int64(post),
+					Event: schema.Event{PostID: 1 + post, UserID: 1, Action: schema.Recount}})
+			}
+			return all
+		}
+		m, size := newMemory(), 1+r.IntN(9)
+		m.fold(t, slices.Concat(events[:from], step(schema.Void), events[from:]), size)
+		others := naive(slices.DeleteFunc(slices.Clone(events), func(e fold.Event) bool { return e.UserID == 1 }))
+		require.Equal(t, notZero(others.Count), notZero(m.Count), "seed %d", seed)
+		require.Equal(t, notZero(others.sums), notZero(m.sums), "seed %d", seed)
+
+		m = newMemory()
+		m.fold(t, slices.Concat(events[:from], step(schema.Void), events[from:], step(schema.Unvoid)), size)
+		m.void = map[uint64]bool{}
+		require.Empty(t, m.diff(naive(events)), "seed %d", seed)
 	}
 }

@@ -1,4 +1,4 @@
-// Package bulk publishes many events to likes, in order, for `kudos import` and `kudos forget`.
+// Package bulk publishes many events to likes, in order, for `kudos import`, `kudos forget` and `kudos void`.
 //
 // Sending stops at the first event that Kafka does not accept: what follows would overtake it.
 package bulk
@@ -47,13 +47,13 @@ type Answer func(rec *kgo.Record, err error) (failure error)
 func Connect(ctx context.Context, cluster kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
 	client, err := cluster.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
-		kgo.RequiredAcks(kgo.AllISRAcks()),                   // never lose an acknowledged event
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Kafka's default: murmur2 of the key
-		kgo.MaxBufferedRecords(maxBuffered),                  // Produce blocks beyond this: bounds memory
-		kgo.ProducerBatchMaxBytes(maxBatchBytes),             // or the broker rejects the batch
-		kgo.ProducerLinger(5*time.Millisecond),               // fills batches; nobody waits for one event
-		kgo.RecordDeliveryTimeout(cluster.RequestTimeout),    // do not wait forever for an unavailable broker
-		kgo.AllowIdempotentProduceCancellation(),             // even if the broker took a batch and never answered
+		kgo.RequiredAcks(kgo.AllISRAcks()), // never lose an acknowledged event
+		kgo.RecordPartitioner(partitioner{kgo.StickyKeyPartitioner(nil)}),
+		kgo.MaxBufferedRecords(maxBuffered),               // Produce blocks beyond this: bounds memory
+		kgo.ProducerBatchMaxBytes(maxBatchBytes),          // or the broker rejects the batch
+		kgo.ProducerLinger(5*time.Millisecond),            // fills batches; nobody waits for one event
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout), // do not wait forever for an unavailable broker
+		kgo.AllowIdempotentProduceCancellation(),          // even if the broker took a batch and never answered
 	)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,33 @@ func Connect(ctx context.Context, cluster kafka.Options, layout schema.Layout, l
 // Send enqueues an event. It blocks while too many are not acknowledged.
 func (s *Sender) Send(e *schema.Event, answer Answer) {
 	key := s.layout.AppendKey(make([]byte, 0, 64), e.PostID, e.UserID)
-	record := &kgo.Record{Key: key[:len(key):len(key)], Value: schema.AppendEvent(key[len(key):], e)}
+	s.send(&kgo.Record{Key: key[:len(key):len(key)], Value: schema.AppendEvent(key[len(key):], e)}, answer)
+}
+
+// SendTo is Send for an event of a partition (schema.Action.OfUser), which has no key.
+func (s *Sender) SendTo(partition int32, e *schema.Event, answer Answer) {
+	s.send(&kgo.Record{Partition: partition, Value: schema.AppendEvent(nil, e)}, answer)
+}
+
+// partitioner is Kafka's default, murmur2 of the key; records without a key go where they say.
+type partitioner struct{ kgo.Partitioner }
+
+func (p partitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	return topicPartitioner{p.Partitioner.ForTopic(topic)}
+}
+
+type topicPartitioner struct{ kgo.TopicPartitioner }
+
+func (topicPartitioner) RequiresConsistency(*kgo.Record) bool { return true }
+
+func (p topicPartitioner) Partition(rec *kgo.Record, n int) int {
+	if rec.Key == nil {
+		return int(rec.Partition)
+	}
+	return p.TopicPartitioner.Partition(rec, n)
+}
+
+func (s *Sender) send(record *kgo.Record, answer Answer) {
 	s.answers.Add(1)
 	s.client.Produce(s.records, record, func(rec *kgo.Record, err error) {
 		defer s.answers.Done()

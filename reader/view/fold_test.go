@@ -143,7 +143,7 @@ func (f *fold) transaction(partition int32, events int) {
 		}
 		count(state.pairs[post][user].Reaction, -1)
 		count(pair.Reaction, 1)
-		state.pairs[post][user] = Reaction{pair.Reaction, pair.SinceMs, pair.Region}
+		state.pairs[post][user] = Reaction{pair.Reaction, pair.SinceMs, pair.Region, pair.Void}
 		if pair.Reaction == schema.NoReaction {
 			delete(state.pairs[post], user)
 		}

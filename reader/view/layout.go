@@ -13,7 +13,7 @@ import (
 //	c post          likes, and dislikes if there are any: zigzag varints
 //	_totals         posts, likes, dislikes: zigzag varints
 //
-//	r post user     reaction, region (6 bytes), since (varint): current reactions only
+//	r post user     reaction (+ 128: does not count), region (6 bytes), since (varint): current reactions only
 //
 //	_progress       in both, as in the state table
 //
@@ -57,10 +57,14 @@ func decodeCounts(b []byte) (c schema.Counts, err error) {
 	return c, nil
 }
 
-const reactionFixed = 1 + len(schema.Region{})
+const reactionFixed, reactionVoid = 1 + len(schema.Region{}), 0x80
 
 func appendReaction(b []byte, p *schema.Pair) []byte {
-	b = append(b, byte(p.Reaction))
+	reaction := byte(p.Reaction)
+	if p.Void {
+		reaction |= reactionVoid
+	}
+	b = append(b, reaction)
 	b = append(b, p.Region[:]...)
 	return binary.AppendVarint(b, p.SinceMs)
 }
@@ -68,7 +72,8 @@ func appendReaction(b []byte, p *schema.Pair) []byte {
 func decodeReaction(b []byte) (r Reaction, err error) {
 	if len(b) > reactionFixed {
 		if since, n := binary.Varint(b[reactionFixed:]); n == len(b)-reactionFixed {
-			return Reaction{schema.Reaction(b[0]), since, schema.Region(b[1:reactionFixed])}, nil
+			return Reaction{Reaction: schema.Reaction(b[0] &^ reactionVoid), SinceMs: since,
+				Region: schema.Region(b[1:reactionFixed]), Void: b[0]&reactionVoid != 0}, nil
 		}
 	}
 	return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)

@@ -369,3 +369,24 @@ func TestFailedApplyLeavesNoTrace(t *testing.T) {
 	require.EqualValues(t, 20, state.progress.NextOffset)
 	require.Equal(t, Totals{Posts: 1, Likes: 6}, c.totals)
 }
+
+// TestLikersWithoutVoidedUsers: lists agree with counts; users see their own reactions as before.
+func TestLikersWithoutVoidedUsers(t *testing.T) {
+	f := newFold(t, 5, 0)
+	var records []*kgo.Record
+	for user := uint64(1); user <= 3; user++ {
+		pair := schema.Pair{Reaction: schema.Liked, SinceMs: 5, TimeMs: 5, Void: user == 2}
+		records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, 7, user),
+			Value: schema.AppendPair(nil, &pair)})
+	}
+	l := newLikes(t, f.kafka)
+	p := schema.PartitionFor(7, partitions)
+	wait(t, l, f.commit(p, schema.Progress{NextOffset: 3}, records...))
+	page, _, _, err := likersOf(l, 7, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1, 3}, []uint64{page[0].UserID, page[1].UserID})
+	require.Len(t, page, 2)
+	list, _, err := l.Reactions.Of(p, 2, []uint64{7})
+	require.NoError(t, err)
+	require.Equal(t, Reaction{Reaction: schema.Liked, SinceMs: 5, Void: true}, list[0])
+}

@@ -151,7 +151,7 @@ type Page struct {
 	Next   uint64
 }
 
-// Likers returns up to limit users above after who like a post, as far as a partition has them. A page may have fewer
+// Likers returns up to limit users above after whose likes of a post count, as far as a partition has them. A page may have fewer
 // users and not be the last.
 func (r *Reactions) Likers(partition int32, post, after uint64, limit int) (page Page, asOf wire.Position, err error) {
 	asOf, err = r.read(partition, func(reader *store.Reader) (err error) {
@@ -200,7 +200,7 @@ func likers(r *store.Reader, post, after uint64, limit int) (page Page, err erro
 		looked++
 		last = userOf(key)
 		reaction, err := decodeReaction(value)
-		if err == nil && reaction.Reaction == schema.Liked {
+		if err == nil && reaction.Reaction == schema.Liked && !reaction.Void {
 			since, region := wire.Millis(reaction.SinceMs), reaction.Region.String()
 			page.Likers = append(page.Likers, wire.Liker{UserID: last, Since: since, Region: region})
 		}

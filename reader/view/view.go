@@ -61,6 +61,7 @@ type Reaction struct {
 	Reaction schema.Reaction
 	SinceMs  int64
 	Region   schema.Region
+	Void     bool // it does not count: its user was voided
 }
 
 // Change is a post's counts after a change.

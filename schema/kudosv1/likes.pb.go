@@ -33,6 +33,12 @@ const (
 	// UNLIKE withdraws the reaction, also a dislike.
 	Action_UNLIKE  Action = 2
 	Action_DISLIKE Action = 3
+	// Written by `kudos void` and `kudos unvoid` only. VOID and UNVOID have no post_id and
+	// no key, and apply to their partition: from there on, the user's reactions do not
+	// count, or count again. RECOUNT applies that to a reaction that exists already.
+	Action_VOID    Action = 4
+	Action_UNVOID  Action = 5
+	Action_RECOUNT Action = 6
 )
 
 // Enum value maps for Action.
@@ -42,12 +48,18 @@ var (
 		1: "LIKE",
 		2: "UNLIKE",
 		3: "DISLIKE",
+		4: "VOID",
+		5: "UNVOID",
+		6: "RECOUNT",
 	}
 	Action_value = map[string]int32{
 		"ACTION_UNSPECIFIED": 0,
 		"LIKE":               1,
 		"UNLIKE":             2,
 		"DISLIKE":            3,
+		"VOID":               4,
+		"UNVOID":             5,
+		"RECOUNT":            6,
 	}
 )
 
@@ -362,13 +374,17 @@ const file_kudos_v1_likes_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\fR\x06region\x12\x16\n" +
 	"\x06minute\x18\x02 \x01(\x03R\x06minute\x12\x14\n" +
 	"\x05likes\x18\x03 \x01(\x12R\x05likes\x12\x1a\n" +
-	"\bdislikes\x18\x04 \x01(\x12R\bdislikes*C\n" +
+	"\bdislikes\x18\x04 \x01(\x12R\bdislikes*f\n" +
 	"\x06Action\x12\x16\n" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04LIKE\x10\x01\x12\n" +
 	"\n" +
 	"\x06UNLIKE\x10\x02\x12\v\n" +
-	"\aDISLIKE\x10\x03B\x1eZ\x1ckudos/schema/kudosv1;kudosv1b\x06proto3"
+	"\aDISLIKE\x10\x03\x12\b\n" +
+	"\x04VOID\x10\x04\x12\n" +
+	"\n" +
+	"\x06UNVOID\x10\x05\x12\v\n" +
+	"\aRECOUNT\x10\x06B\x1eZ\x1ckudos/schema/kudosv1;kudosv1b\x06proto3"
 
 var (
 	file_kudos_v1_likes_proto_rawDescOnce sync.Once

@@ -1,12 +1,14 @@
 package main
 
+import "slices"
+
 const (
 	mappingGo      = "producer/bridge/mapping.go"
 	bridgeWorkerGo = "producer/bridge/worker.go"
 )
 
 // mutants are all mutants. Those of the bridge break what makes events of a table fold to it.
-var mutants = append(ruleMutants, []mutant{
+var mutants = append(slices.Concat(ruleMutants, voidMutants), []mutant{
 	{1, "a change is not earlier than the one before it", one(mappingGo, "		e.TimeMs = *clock\n", "		e.TimeMs = made\n"), test("producer/bridge", "TestEventsOfATableFoldToIt")},
 	{1, "a change is not earlier than a row that was read before it", one(mappingGo, "		*clock = max(*clock, e.TimeMs)\n", ""), test("producer/bridge", "TestEventsOfATableFoldToIt")},
 	{1, "a row from the future does not take the clock along", one(mappingGo, "min(cmp.Or(own, made), made)", "cmp.Or(own, made)"), test("producer/bridge", "TestTimes")},

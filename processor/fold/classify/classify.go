@@ -27,6 +27,7 @@ type Classified struct {
 	Traced                []Traced
 	Layouts               uint32         // before the current one; Reset keeps it
 	Regions               schema.Regions // Reset keeps them
+	Voids                 bool           // events may void users; Reset keeps it
 }
 
 // Traced is an event that is traced.
@@ -38,14 +39,19 @@ type Traced struct {
 // Reset empties it for the next batch and keeps its memory.
 func (v *Classified) Reset() {
 	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0],
-		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts, Regions: v.Regions}
+		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts, Regions: v.Regions,
+		Voids: v.Voids}
 }
 
 // Add classifies one record. The result depends only on the record, the layout and the regions: it is the same in every
 // process.
 func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
-	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
+	decode := schema.DecodeEvent
+	if v.Voids {
+		decode = schema.DecodeRecord
+	}
+	if err := decode(rec.Key, rec.Value, &e.Event); err != nil {
 		v.deadLetter(rec, err.(*schema.PoisonError))
 		return
 	}
@@ -54,6 +60,11 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	}
 	if e.ResolveTime(rec.Timestamp.UnixMilli()) {
 		v.Capped++
+	}
+	if e.Action.OfUser() { // of this partition
+		e.Offset = rec.Offset
+		v.Events = append(v.Events, e)
+		return
 	}
 	if owner := layout.PartitionOf(e.PostID, e.UserID); owner != rec.Partition {
 		v.forward(rec, &e.Event, owner, layout)

@@ -335,3 +335,32 @@ func FuzzClassify(f *testing.F) {
 		}
 	})
 }
+
+// TestVoidNeedsTheStateTable: until the state table says that there may be voids, which keeps earlier builds away, such
+// an event is a dead letter, as it is for them.
+func TestVoidNeedsTheStateTable(t *testing.T) {
+	post := foldtest.PostAt(1, 0)
+	event := func(e schema.Event) string {
+		e.Region = schema.UnknownRegion
+		return string(schema.AppendEvent(nil, &e))
+	}
+	void := foldtest.Record(3, 8, "", event(schema.Event{UserID: 9, Action: schema.Void}))
+	recount := foldtest.Record(3, 9, fmt.Sprint(post), event(schema.Event{PostID: post, UserID: 9, Action: schema.Recount}))
+	require.Equal(t, []schema.PoisonReason{schema.ZeroID}, classifyOne(void).Reasons)
+	require.Equal(t, []schema.PoisonReason{schema.UnknownAction}, classifyOne(recount).Reasons)
+
+	v := &Classified{Voids: true}
+	v.Add(void, testLayout)
+	require.Len(t, v.Events, 1)
+	require.Equal(t, []any{uint64(0), uint64(9), schema.Void, int64(8)},
+		[]any{v.Events[0].PostID, v.Events[0].UserID, v.Events[0].Action, v.Events[0].Offset}, "in its partition")
+	v.Add(recount, testLayout)
+	require.Len(t, v.Forwards, 1, "misrouted, as any event")
+	require.EqualValues(t, 1, v.Forwards[0].Partition)
+	there := &Classified{Voids: true}
+	there.Add(v.Forwards[0], testLayout)
+	require.Len(t, there.Events, 1)
+	require.Equal(t, schema.Recount, there.Events[0].Action)
+	v.Reset()
+	require.True(t, v.Voids)
+}

@@ -55,6 +55,24 @@ func ReadCounts(store *store.Store, post uint64) (c schema.Counts, found bool, e
 	return c, found, err
 }
 
+// ReadVoided returns the users of the partition whose reactions do not count.
+func ReadVoided(s *store.Store) (map[uint64]struct{}, error) {
+	users := map[uint64]struct{}{}
+	from, to := schema.VoidKeys()
+	err := store.Scan(s, from, to, func(key, value []byte) (more bool, err error) {
+		user, ok := schema.ParseVoidKey(key)
+		if !ok {
+			return true, nil
+		}
+		void, err := schema.DecodeVoid(value)
+		if void {
+			users[user] = struct{}{}
+		}
+		return true, err
+	})
+	return users, err
+}
+
 // ReadProgress returns the partition's progress record; ok is false if there is none.
 func ReadProgress(store *store.Store) (p schema.Progress, ok bool, err error) {
 	ok, err = store.Find([]byte(schema.StateProgressKey), func(value []byte) error {

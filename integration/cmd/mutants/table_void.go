@@ -1,0 +1,40 @@
+package main
+
+const voidGo = "ops/void/void.go"
+
+// voidMutants are of rule 10.
+var voidMutants = []mutant{
+	{10, "what a voided user does later does not count", one(foldGo, "void != p.Void {", "void != p.Void && p.known {"), simulation},
+	{10, "what the user did before stops counting", one(foldGo,
+		"	if f.recount(p, e.UserID); e.Action == schema.Recount {\n", "	if e.Action == schema.Recount {\n"), simulation},
+	{10, "it is subtracted where it was counted", one(foldGo,
+		"		f.count(p, -1)\n		p.Void,", "		p.Void,"), simulation},
+	{10, "it counts again in the minute and region of then", one(foldGo,
+		"true\n		f.count(p, +1)\n", "true\n		p.SinceMs = p.TimeMs\n		f.count(p, +1)\n"), simulation},
+	{10, "an UNVOID takes it back", one(foldGo, "		delete(f.voided, e.UserID)\n", ""), simulation},
+	{10, "a RECOUNT is no reaction", one(foldGo,
+		"e.UserID); e.Action == schema.Recount {", "e.UserID); false {"), simulation},
+	{10, "a RECOUNT of a pair without state makes none", one(foldGo,
+		"	if e.Action == schema.Recount && !p.known {", "	if false {"), simulation},
+	{10, "the voided users are state, in the transaction", one(batchGo,
+		"		out.add(schema.TopicState, key, out.slice(schema.AppendVoid(out.bytes, u.Void)))\n", "		_ = key\n"), test("processor", "TestVoid")},
+	{10, "the voided users are read when a partition opens", one(foldWorkerGo,
+		"	w.fold.SetVoided(voided)\n", "	w.fold.SetVoided(nil)\n"), simulation},
+	{10, "they are void in their partition alone", one(classifyGo,
+		"	if e.Action.OfUser() { // of this partition\n", "	if e.Action.OfUser() && false {\n"), simulation},
+	{10, "builds that do not know it refuse the state table", one("schema/state.go",
+		"	case p.Voids:\n		version = progressVersion\n", "	case p.Voids:\n		version = progressVersion4\n"), test("schema", "TestGoldenProgressWithVoids")},
+	{10, "without that it is a dead letter, as for those builds", one(classifyGo, "	if v.Voids {\n", "	if true {\n"), test("processor/fold/classify", "TestVoidNeedsTheStateTable")},
+	{10, "clients cannot void anybody", one("schema/event.go",
+		"	return e.Check()\n}\n\n// DecodeRecord", "	if e.Action == Recount {\n		return nil\n	}\n	return e.Check()\n}\n\n// DecodeRecord"), test("schema", "TestVoidEvents")},
+	{10, "all partitions are told before the state table is read", one(voidGo,
+		"{v.announce, v.recount, v.await}", "{v.recount, v.announce, v.await}"), test("processor", "TestVoidWhileLikesPourIn")},
+	{10, "the state table is read until it covers what was told", one(voidGo,
+		"	if err := v.wait(ctx, \"waiting until the processors know the users\"); err != nil {\n		return err\n	}\n", ""), test("processor", "TestVoidWhileLikesPourIn")},
+	{10, "added partitions know the voided users", one("ops/repartition/repartition.go",
+		"	if err := m.copyVoided(ctx); err != nil {\n		return err\n	}\n", ""), test("processor", "TestVoidedUsersInAddedPartitions")},
+	{10, "a rebuild voids them, too", one("ops/rebuild/events.go", "	r.classified.Voids = voids\n", ""), test("processor", "TestVoid")},
+	{10, "reactions that do not count are not moved as counts", one("ops/audit/table.go",
+		"	if one := p.Counts(); one", "	if one := p.Reaction.Counts(); one"), test("processor", "TestVoidedUsersInAddedPartitions")},
+	{9, "lists of likers are those that count", one("reader/view/reactions.go", " && !reaction.Void {", " {"), test("reader/view", "TestLikersWithoutVoidedUsers")},
+}

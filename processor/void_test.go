@@ -1,0 +1,190 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/ops/progress"
+	"kudos/ops/rebuild"
+	"kudos/ops/void"
+	"kudos/processor/fold"
+	"kudos/schema"
+)
+
+// void voids users, or takes that back.
+func (s *system) void(voids bool, users ...uint64) *void.Report {
+	s.t.Helper()
+	o := void.DefaultOptions()
+	o.Void, o.Users, o.Timeout = voids, users, patience
+	o.Begin = func(string, string, int64) *progress.Phase { return &progress.Phase{} }
+	r, err := void.Run(s.t.Context(), o, s.Options, s.log)
+	require.NoError(s.t, err)
+	require.True(s.t, r.Complete)
+	return r
+}
+
+func (s *system) voided() *void.List {
+	s.t.Helper()
+	list, err := void.ReadList(s.t.Context(), s.Options,
+		func(string, string, int64) *progress.Phase { return &progress.Phase{} }, s.log)
+	require.NoError(s.t, err)
+	return list
+}
+
+func users(from, n uint64) (list []uint64) {
+	for user := from; user < from+n; user++ {
+		list = append(list, user)
+	}
+	return list
+}
+
+func TestVoid(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	all := users(0, partitions)
+	everywhere := []int32{0, 1, 2, 3}
+	dir := t.TempDir()
+	p := s.run(stateDir(dir))
+	s.produce(likes(1, 40)...)
+	s.waitLikes(40, everywhere...)
+	require.Empty(t, s.voided().Users)
+
+	r := s.void(true, users(1, 10)...)
+	require.EqualValues(t, 10*len(all), r.Recounts)
+	s.waitLikes(30, everywhere...)
+	s.waitExact(p)
+	require.Len(t, s.voided().Users, 10)
+	require.Zero(t, s.void(true, users(1, 10)...).Recounts, "the second run changes nothing")
+
+	// What they do later does not count, either: not after a restart, with or without a local state, and in no new post.
+	again := func(e schema.Event) *kgo.Record { e.TimeMs += 1000; return record(e) }
+	for i, local := range []string{dir, t.TempDir()} {
+		p.stop()
+		p = s.run(stateDir(local))
+		for partition := range int32(partitions) {
+			e := like(partition, uint64(i+1))
+			e.Action = schema.Dislike
+			s.produce(again(e), record(like(partition, uint64(41+i))))
+		}
+		s.waitLikes(int64(31+i), everywhere...)
+		s.waitExact(p)
+	}
+
+	// What a rebuild makes of the events is the same.
+	p.stop()
+	o, says := rebuild.DefaultOptions(), &heard{}
+	o.Depth = rebuild.Events
+	_, err := rebuild.Run(t.Context(), o, s.Options, s.mysql, says, s.log)
+	require.NoError(t, err)
+	for partition := range partitions {
+		require.Contains(t, fmt.Sprint(says.said), fmt.Sprintf("partition %d: the state table matches likes", partition))
+	}
+	p = s.run(stateDir(dir))
+
+	require.EqualValues(t, 10*len(all), s.void(false, users(1, 10)...).Recounts)
+	s.waitLikes(40, everywhere...) // two of 42 are dislikes by now
+	s.waitExact(p)
+	require.Empty(t, s.voided().Users)
+}
+
+// TestVoidWhileLikesPourIn: voids and unvoids are exact while the same users react, whatever is folded already.
+func TestVoidWhileLikesPourIn(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.run(maxBatch(50))
+	pouring, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		random, clock := rand.New(rand.NewPCG(7, 7)), int64(1e12)
+		for pouring.Err() == nil {
+			var records []*kgo.Record
+			for range 100 {
+				clock += random.Int64N(20_000)
+				e := like(random.Int32N(partitions), 1+random.Uint64N(60))
+				e.Action, e.TimeMs = schema.Action(1+random.IntN(3)), clock
+				records = append(records, record(e))
+			}
+			s.produce(records...)
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	recounts := int64(0)
+	for i := range uint64(6) {
+		r := s.void(i%3 != 2, users(1+10*(i/2), 20)...)
+		recounts += r.Recounts
+		if i == 2 {
+			p.stop()
+			p = s.run(maxBatch(50))
+		}
+	}
+	stop()
+	writing.Wait()
+	require.NotZero(t, recounts)
+	s.waitExact(p)
+	list := s.voided()
+	require.NotEmpty(t, list.Users)
+	require.Empty(t, list.Incomplete)
+	for partition := range int32(partitions) {
+		for key, pair := range s.checkTable(partition).pairs {
+			if pair.Reaction != schema.NoReaction {
+				require.Equal(t, slices.Contains(list.Users, fmt.Sprint(key.UserID)), pair.Void, "%v", key)
+			}
+		}
+	}
+}
+
+// TestVoidedUsersInAddedPartitions: they are void there, too, and what was moved counts neither more nor less.
+func TestVoidedUsersInAddedPartitions(t *testing.T) {
+	t.Parallel()
+	s, _ := newRepartitioned(t, 1500)
+	bots := users(1, repartitionUsers/2)
+	counting := func() map[uint64]schema.Counts {
+		counts := map[uint64]schema.Counts{}
+		for key, e := range s.want {
+			if !slices.Contains(bots, key.UserID) {
+				add(counts, key.PostID, e.Action.Reaction().Counts())
+			}
+		}
+		return counts
+	}
+	wait := func(want func() map[uint64]schema.Counts) {
+		t.Helper()
+		s.waitFor("the expected counts", func() (bool, any) {
+			have := s.counts()
+			return maps.Equal(have, want()), have
+		})
+	}
+	s.void(true, bots...)
+	wait(counting)
+	s.grow(partitions + 3)
+	wait(counting)
+	s.react(500)
+	wait(counting)
+	for post := range uint64(3 * partitions) { // posts that only exist there
+		e := schema.Event{PostID: 1000 + post, UserID: bots[0], Action: schema.Like, TimeMs: s.clock}
+		s.want[fold.PairKey{PostID: e.PostID, UserID: e.UserID}] = e
+		s.produce(s.record(e))
+	}
+	s.react(100)
+	wait(counting)
+	require.Len(t, s.voided().Users, len(bots))
+
+	o := void.DefaultOptions()
+	o.Users, o.Layout, o.Timeout = bots, s.layout, patience
+	o.Begin = func(string, string, int64) *progress.Phase { return &progress.Phase{} }
+	r, err := void.Run(t.Context(), o, s.Options, s.log)
+	require.NoError(t, err)
+	require.True(t, r.Complete)
+	wait(s.wanted)
+	require.Empty(t, s.voided().Users)
+}
+
