@@ -20,6 +20,7 @@ import (
 	"kudos/ops/follow"
 	"kudos/ops/progress"
 	"kudos/ops/topics"
+	"kudos/processor/fold"
 	"kudos/processor/fold/table"
 	"kudos/producer/bulk"
 	"kudos/schema"
@@ -57,14 +58,12 @@ func (o Options) Validate() error {
 
 // Report is the outcome of a run.
 type Report struct {
-	Void       bool  `json:"void"`
-	Users      int   `json:"users"`
-	Partitions int32 `json:"partitions"`
-	// Recounts are the events that were sent for reactions that existed. The state table's log may have a reaction
-	// several times.
-	Recounts int64   `json:"recounts"`
-	Complete bool    `json:"complete"` // all has been folded
-	Seconds  float64 `json:"seconds"`
+	Void       bool    `json:"void"`
+	Users      int     `json:"users"`
+	Partitions int32   `json:"partitions"`
+	Recounts   int64   `json:"recounts"` // events sent for reactions that existed
+	Complete   bool    `json:"complete"` // all has been folded
+	Seconds    float64 `json:"seconds"`
 }
 
 type run struct {
@@ -78,11 +77,11 @@ type run struct {
 	parts  []*follow.Partition
 	sender *bulk.Sender
 
-	mu     sync.Mutex      // guards what follows
-	want   map[int32]int64 // by partition: the end of what was sent
-	sent   int64
-	folded bool // from here on nothing may be left
-	left   int64
+	wrong []map[fold.PairKey]struct{} // by partition: reactions that are not as asked, by what was read of them last
+
+	mu   sync.Mutex      // guards what follows
+	want map[int32]int64 // by partition: the end of what was sent
+	sent int64
 }
 
 const maxRounds = 3 // bounds how often a run begins again because partitions were added meanwhile
@@ -128,9 +127,13 @@ func (v *run) once(ctx context.Context) (moved bool, err error) {
 		return false, errors.New("reactions are moving to other partitions; " +
 			"run this again once `kudos topics repartition` has ended")
 	}
-	v.parts, v.want, v.folded = nil, map[int32]int64{}, false
+	v.parts, v.wrong, v.want = nil, nil, map[int32]int64{}
 	for p := range v.topics.ByName[schema.TopicLikes].Partitions {
-		v.parts = append(v.parts, &follow.Partition{Number: p, Keep: v.keep})
+		wrong := map[fold.PairKey]struct{}{}
+		v.wrong = append(v.wrong, wrong)
+		v.parts = append(v.parts, &follow.Partition{Number: p, Keep: func(key, value []byte) error {
+			return v.keep(wrong, key, value)
+		}})
 		if err := topics.AllowVoids(ctx, v.kafka, v.cl, v.topics, p, v.log); err != nil {
 			return false, err
 		}
@@ -151,9 +154,13 @@ func (v *run) once(ctx context.Context) (moved bool, err error) {
 	if after.Layouts != before.Layouts {
 		return true, nil
 	}
-	if v.left > 0 {
+	left := 0
+	for _, wrong := range v.wrong {
+		left += len(wrong)
+	}
+	if left > 0 {
 		return false, fmt.Errorf("%d reactions are not as asked: another run has changed the same users; run this again",
-			v.left)
+			left)
 	}
 	return false, nil
 }
@@ -214,7 +221,8 @@ func (v *run) flush(ctx context.Context) error {
 	return nil
 }
 
-// recount reads the state table until it covers what announce has sent: all that is written after that is right.
+// recount sends a RECOUNT for each reaction that is not as asked. It reads the state table until that covers what
+// announce has sent: all that is written after that is right.
 func (v *run) recount(ctx context.Context) error {
 	if err := follow.Scan(ctx, v.cl, v.parts, v.opts.Begin, v.check); err != nil {
 		return err
@@ -222,47 +230,58 @@ func (v *run) recount(ctx context.Context) error {
 	if err := v.wait(ctx, "waiting until the processors know the users"); err != nil {
 		return err
 	}
+	for _, wrong := range v.wrong {
+		if err := v.send(wrong); err != nil {
+			return err
+		}
+	}
 	return v.flush(ctx)
 }
 
-// keep sends a RECOUNT for a reaction that is not as asked.
-func (v *run) keep(key, value []byte) error {
+// mostWrong bounds the memory of a partition. Beyond it, a RECOUNT may be sent for a reaction that is right by now.
+const mostWrong = 1 << 18
+
+// keep notes whether a reaction is as asked. The log may have older states of it before.
+func (v *run) keep(wrong map[fold.PairKey]struct{}, key, value []byte) error {
 	post, user, ok := schema.ParsePairKey(key)
-	if _, asked := v.users[user]; !ok || !asked || value == nil {
+	if _, asked := v.users[user]; !ok || !asked {
 		return nil
 	}
 	var pair schema.Pair
-	if err := schema.DecodePair(value, &pair); err != nil {
-		return err
+	if value != nil {
+		if err := schema.DecodePair(value, &pair); err != nil {
+			return err
+		}
 	}
+	k := fold.PairKey{PostID: post, UserID: user}
 	if pair.Reaction == schema.NoReaction || pair.Void == v.opts.Void {
+		delete(wrong, k)
 		return nil
 	}
-	if !v.stillOpen() {
-		return nil
+	if len(wrong) == mostWrong {
+		if err := v.send(wrong); err != nil {
+			return err
+		}
 	}
-	e := schema.Event{PostID: post, UserID: user, Action: schema.Recount, Region: schema.UnknownRegion}
-	v.sender.Send(&e, v.answer(&progress.Phase{}))
-	return v.sender.Failure()
+	wrong[k] = struct{}{}
+	return nil
 }
 
-// stillOpen counts a reaction that is not as asked: as sent, or once all has been folded as left.
-func (v *run) stillOpen() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.folded {
-		v.left++
-		return false
+func (v *run) send(wrong map[fold.PairKey]struct{}) error {
+	phase := &progress.Phase{}
+	for k := range wrong {
+		e := schema.Event{PostID: k.PostID, UserID: k.UserID, Action: schema.Recount, Region: schema.UnknownRegion}
+		v.sender.Send(&e, v.answer(phase))
 	}
-	v.sent++
-	return true
+	v.mu.Lock()
+	v.sent += int64(len(wrong))
+	v.mu.Unlock()
+	clear(wrong)
+	return v.sender.Failure()
 }
 
 // await waits until all has been folded.
 func (v *run) await(ctx context.Context) error {
-	v.mu.Lock()
-	v.folded, v.left = true, 0
-	v.mu.Unlock()
 	return v.wait(ctx, "waiting for the processors")
 }
 

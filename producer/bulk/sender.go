@@ -25,7 +25,7 @@ const (
 	maxBatchBytes = schema.LikesMaxMessageBytes - 1<<10
 )
 
-// Sender publishes events to Kafka and stops for good at the first that Kafka does not accept. It is for one goroutine.
+// Sender publishes events to Kafka and stops for good at the first that Kafka does not accept. Flush is not concurrent.
 type Sender struct {
 	client  *kgo.Client
 	layout  schema.Layout
