@@ -178,7 +178,7 @@ func parseEvent(words []string) (*event, error) {
 			ev.forwarded = true
 		case "twice":
 			ev.twice = true
-		case "LIKE", "UNLIKE", "DISLIKE":
+		case "LIKE", "UNLIKE", "DISLIKE", "VOID", "UNVOID", "RECOUNT":
 			ev.action = name
 		default:
 			err = fmt.Errorf("unknown %q in an event", word)

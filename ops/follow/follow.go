@@ -32,7 +32,7 @@ type Partition struct {
 // LookUp looks up likes, the state table and more topics. The first two have the same partitions.
 func LookUp(ctx context.Context, cl *kgo.Client, cluster kafka.Options, more ...string) (kafka.Topics, error) {
 	var topics kafka.Topics
-	for _, name := range append(more, schema.TopicLikes, schema.TopicState) {
+	for _, name := range append([]string{schema.TopicState, schema.TopicLikes}, more...) {
 		one, err := kafka.LookUpTopics(ctx, cl, name)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
