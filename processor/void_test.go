@@ -65,7 +65,7 @@ func TestVoid(t *testing.T) {
 	require.Len(t, s.voided().Users, 10)
 	require.Zero(t, s.void(true, users(1, 10)...).Recounts, "the second run changes nothing")
 
-	// What they do later does not count, either: not after a restart, with or without a local state, and in no new post.
+	// What they do later does not count, either: not after a restart, also without a local state, and in no new post.
 	again := func(e schema.Event) *kgo.Record { e.TimeMs += 1000; return record(e) }
 	for i, local := range []string{dir, t.TempDir()} {
 		p.stop()
@@ -86,7 +86,8 @@ func TestVoid(t *testing.T) {
 	_, err := rebuild.Run(t.Context(), o, s.Options, s.mysql, says, s.log)
 	require.NoError(t, err)
 	for partition := range partitions {
-		require.Contains(t, fmt.Sprint(says.said), fmt.Sprintf("partition %d: the state table matches likes", partition))
+		matches := fmt.Sprintf("partition %d: the state table matches likes", partition)
+		require.Contains(t, fmt.Sprint(says.said), matches)
 	}
 	p = s.run(stateDir(dir))
 
@@ -187,4 +188,3 @@ func TestVoidedUsersInAddedPartitions(t *testing.T) {
 	wait(s.wanted)
 	require.Empty(t, s.voided().Users)
 }
-

@@ -17,8 +17,8 @@ const (
 	Unlike  = Action(kudosv1.Action_UNLIKE)
 	Dislike = Action(kudosv1.Action_DISLIKE)
 
-	// Written by `kudos void` and `kudos unvoid`, in Protobuf. From a VOID on, the reactions of its user in its partition
-	// do not count; from an UNVOID on they do. Both have no post. A RECOUNT applies that to a reaction of an earlier event.
+	// Written by `kudos void` and `kudos unvoid`, in Protobuf. From a VOID on, the reactions of its user in its
+	// partition do not count; from an UNVOID on they do. Both have no post. A RECOUNT applies that to a reaction.
 	Void    = Action(kudosv1.Action_VOID)
 	Unvoid  = Action(kudosv1.Action_UNVOID)
 	Recount = Action(kudosv1.Action_RECOUNT)

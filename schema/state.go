@@ -108,9 +108,9 @@ const maxUserBuckets = MaxBucketedPosts * 26
 const maxRegions = maxRegionRules * (24 + 7*MaxExtraRegions)
 
 // AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number,
-// three topic ids, number of partitions; from version 2 flags (1: migrating; from version 4 also 2: alternating), number
-// of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; from version 4 length of the
-// regions (4 bytes) and the regions; cluster id.
+// three topic ids, number of partitions; from version 2 flags (1: migrating; from version 4 also 2: alternating),
+// number of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; from version 4 length of
+// the regions (4 bytes) and the regions; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
 	switch {

@@ -98,8 +98,8 @@ func (t *table) read(rec *kgo.Record) error {
 	return nil
 }
 
-// readPair decodes version 2, and 3: it does not count. The low bits of the second byte are the reaction; above them are flags for an explicit
-// since time (4), and for a region of two (8) or six bytes (16).
+// readPair decodes version 2, and 3: it does not count. The low bits of the second byte are the reaction; above them
+// are flags for an explicit since time (4), and for a region of two (8) or six bytes (16).
 func readPair(v []byte) (p Pair, err error) {
 	if len(v) < 4 || v[0] != 2 && v[0] != 3 {
 		return p, errors.New("not a reaction of version 2 or 3")

@@ -121,12 +121,12 @@ func AllowVoids(ctx context.Context, cluster kafka.Options, cl *kgo.Client, topi
 // which likes starts. The partition's processor is fenced, and reads the record again.
 func (f *firstProgress) amend(ctx context.Context, needed func(*schema.Progress) bool,
 	change func(p *schema.Progress, start int64) error,
-) (amended *schema.Progress, err error) {
+) (updated *schema.Progress, err error) {
 	err = kafka.RetryTakenOver(ctx, func() error {
-		amended, err = f.amendOnce(ctx, needed, change)
+		updated, err = f.amendOnce(ctx, needed, change)
 		return err
 	})
-	return amended, err
+	return updated, err
 }
 
 func (f *firstProgress) amendOnce(ctx context.Context, needed func(*schema.Progress) bool,

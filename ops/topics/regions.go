@@ -47,8 +47,8 @@ func (f *firstProgress) setRegions(ctx context.Context, report *Report) error {
 		return fmt.Errorf("writing the regions of partition %d: %w", f.partition, err)
 	}
 	if p != nil {
-		report.add("partition %d: from offset %d of %s on, countries and [%s] count as themselves, other regions under "+
-			"their country", f.partition, p.NextOffset, schema.TopicLikes, extra)
+		report.add("partition %d: from offset %d of %s on, countries and [%s] count as themselves, other regions "+
+			"under their country", f.partition, p.NextOffset, schema.TopicLikes, extra)
 	}
 	return nil
 }

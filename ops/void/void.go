@@ -159,8 +159,8 @@ func (v *run) once(ctx context.Context) (moved bool, err error) {
 		left += len(wrong)
 	}
 	if left > 0 {
-		return false, fmt.Errorf("%d reactions are not as asked: another run has changed the same users; run this again",
-			left)
+		return false, fmt.Errorf("%d reactions are not as asked: another run has changed the same users; "+
+			"run this again", left)
 	}
 	return false, nil
 }

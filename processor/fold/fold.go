@@ -172,8 +172,8 @@ func (f *Engine) load(state State) error {
 // SetVoided sets the voided users before the first batch.
 func (f *Engine) SetVoided(users map[uint64]struct{}) { f.voided = users }
 
-// void folds an event that voids a user or takes that back. What the user did before is counted anew with the next event
-// of each pair: `kudos void` sends a RECOUNT for it.
+// void folds an event that voids a user or takes that back. It applies to an earlier reaction from the pair's next
+// event on: `kudos void` sends a RECOUNT.
 func (f *Engine) void(e *Event) {
 	_, was := f.voided[e.UserID]
 	void := e.Action == schema.Void

@@ -79,7 +79,8 @@ func naive(events []fold.Event) *memory {
 			old.Void = m.void[e.UserID]
 			m.Pair[k] = old
 		}
-		if e.Action == schema.Recount || known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && e.Offset <= old.Offset) {
+		late := known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && e.Offset <= old.Offset)
+		if e.Action == schema.Recount || late {
 			continue
 		}
 		reactions := map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Dislike: schema.Disliked}
@@ -294,7 +295,7 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-// TestVoidIsUndoneExactly: once a user is voided and each reaction counted anew, the counts are as if the user had done
+// TestVoidIsUndoneExactly: once a user is voided and each reaction recounted, the counts are as if the user had done
 // nothing; after an UNVOID they are as if there had been no VOID, in each minute and region.
 func TestVoidIsUndoneExactly(t *testing.T) {
 	for seed := range uint64(200) {

@@ -151,8 +151,8 @@ type Page struct {
 	Next   uint64
 }
 
-// Likers returns up to limit users above after whose likes of a post count, as far as a partition has them. A page may have fewer
-// users and not be the last.
+// Likers returns up to limit users above after whose likes of a post count, as far as a partition has them. A page may
+// have fewer users and not be the last.
 func (r *Reactions) Likers(partition int32, post, after uint64, limit int) (page Page, asOf wire.Position, err error) {
 	asOf, err = r.read(partition, func(reader *store.Reader) (err error) {
 		page, err = likers(reader, post, after, limit)

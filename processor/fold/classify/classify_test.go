@@ -345,7 +345,8 @@ func TestVoidNeedsTheStateTable(t *testing.T) {
 		return string(schema.AppendEvent(nil, &e))
 	}
 	void := foldtest.Record(3, 8, "", event(schema.Event{UserID: 9, Action: schema.Void}))
-	recount := foldtest.Record(3, 9, fmt.Sprint(post), event(schema.Event{PostID: post, UserID: 9, Action: schema.Recount}))
+	recounted := schema.Event{PostID: post, UserID: 9, Action: schema.Recount}
+	recount := foldtest.Record(3, 9, fmt.Sprint(post), event(recounted))
 	require.Equal(t, []schema.PoisonReason{schema.ZeroID}, classifyOne(void).Reasons)
 	require.Equal(t, []schema.PoisonReason{schema.UnknownAction}, classifyOne(recount).Reasons)
 
