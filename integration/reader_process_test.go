@@ -172,4 +172,13 @@ func (b *task[T]) wait() T {
 	return b.value
 }
 
+func (b *task[T]) running() bool {
+	select {
+	case <-b.done:
+		return false
+	default:
+		return true
+	}
+}
+
 func (b *task[T]) stop() T { b.cancel(); return b.wait() }
