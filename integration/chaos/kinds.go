@@ -77,6 +77,8 @@ var allKinds = []*kind{
 	{"standby-takeover", laneProcessors, onOne("processor", killFollowed),
 		"SIGKILL of a processor whose partitions have standby replicas", nil},
 	{"repartition", laneLoad, repartition, "`kudos topics repartition` while events and other faults arrive", nil},
+	{"void", laneLoad, voidUsers, "`kudos void users` and `kudos unvoid users` while events and other faults arrive",
+		canVoid},
 	{"state-disk-full", laneProcessors, onOne("processor", fillDisk),
 		"no space left for the local state while stores are closed and opened", hasDisks},
 	{"state-corrupted", laneProcessors, onOne("processor", corruptState),

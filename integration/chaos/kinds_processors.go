@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -292,17 +294,52 @@ func repartition(ctx context.Context, f *fault) error {
 	buckets := fmt.Sprintf("%d:%d", neverLiked+1+f.random.Uint64N(1000), 2+f.random.IntN(15))
 	f.on("user buckets %s", buckets)
 	defer f.away()() // counting pauses meanwhile
+	err := f.command(ctx, "runs of kudos topics repartition", "topics", "repartition", "--yes",
+		"--set", "topics.replication_factor=3", "--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions),
+		"--set", "topics.user_buckets="+buckets, "--mysql-dsn", f.sys.dsn())
+	if err == nil {
+		f.sys.buckets = buckets
+	}
+	return err
+}
+
+// command runs a command of kudos until it succeeds.
+func (f *fault) command(ctx context.Context, what string, args ...string) error {
+	args = append(args, "--brokers", strings.Join(f.sys.network.brokerList(), ","))
 	for tries := int64(1); ; tries++ {
-		err := f.sys.kudos(ctx, "topics", "repartition", "--yes", "--set", "topics.replication_factor=3",
-			"--set", fmt.Sprintf("topics.partitions=%d", f.sys.opts.Partitions),
-			"--set", "topics.user_buckets="+buckets,
-			"--brokers", strings.Join(f.sys.network.brokerList(), ","), "--mysql-dsn", f.sys.dsn())
+		err := f.sys.kudos(ctx, args...)
 		if err == nil {
-			f.show("runs of kudos topics repartition", tries)
+			f.show(what, tries)
 			return nil
 		}
 		if e := wait(ctx, time.Second); e != nil {
 			return fmt.Errorf("%w: %w", e, err)
 		}
 	}
+}
+
+// canVoid: the other version of rolling upgrades may refuse states with voided users.
+func canVoid(s *system) bool { return s.opts.Previous == "" }
+
+// voidUsers voids some users, and lets half of them count again.
+func voidUsers(ctx context.Context, f *fault) error {
+	users := f.random.Perm(shape().Users)[:2+f.random.IntN(40)]
+	f.on("%d users", len(users))
+	file := filepath.Join(f.sys.opts.Dir, "bots.txt")
+	for _, command := range []string{"void", "unvoid"} {
+		var list strings.Builder
+		for _, user := range users {
+			fmt.Fprintln(&list, 1+user)
+		}
+		if err := os.WriteFile(file, []byte(list.String()), 0o600); err != nil {
+			return err
+		}
+		err := f.command(ctx, "runs of kudos "+command, command, "users", file, "--timeout", "1m",
+			"--set", "topics.user_buckets="+f.sys.buckets)
+		if err != nil {
+			return err
+		}
+		users = users[:len(users)/2]
+	}
+	return nil
 }

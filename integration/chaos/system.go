@@ -41,6 +41,7 @@ type system struct {
 	followers          []*unit // rankers and the archive
 	producer           *unit
 	http               string
+	buckets            string // the user buckets of the layout
 
 	client *kgo.Client // bypasses all proxies
 	admin  *kadm.Client
