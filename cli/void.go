@@ -30,7 +30,8 @@ likes: counts follow within seconds, while other likes arrive. It reads the whol
 table and waits until the processors have counted everything. It can be stopped at any
 point and run again.
 
-Processors and readers of earlier versions stop with the first run: upgrade all of them first.`,
+Topics of earlier versions are prepared by the first run: each partition pauses for some ten
+seconds, and processors and readers of those versions refuse it from then on. Upgrade first.`,
 			Example: `  kudos void users bots.txt --brokers kafka:9092
   psql -c "COPY (SELECT id FROM users WHERE bot) TO STDOUT" | kudos void users -`,
 		}),
@@ -124,7 +125,10 @@ func (a *app) voidListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the users whose reactions do not count",
-		Long:  `List the users whose reactions do not count, an id per line. Reads the whole state table.`,
+		Long: `List the users whose reactions do not count, an id per line. Reads the whole state table.
+
+A run of "kudos void" or "kudos unvoid" that was stopped may have left earlier reactions as
+they were: run it again until it says that it is done.`,
 		Example: `  kudos void list --brokers kafka:9092
   kudos void list --output json | jq '.incomplete'`,
 		Args: cobra.NoArgs,
@@ -139,8 +143,8 @@ func (a *app) voidListCommand() *cobra.Command {
 		for _, user := range list.Users {
 			fmt.Fprintln(&text, user)
 		}
-		for _, user := range list.Incomplete {
-			fmt.Fprintf(&text, "# %s in some partitions only: run void or unvoid again\n", user)
+		if n := len(list.Incomplete); n > 0 {
+			fmt.Fprintf(&text, "# %d of them in some partitions only: run void or unvoid again\n", n)
 		}
 		return out.print(a.stdout, list, text.String())
 	})

@@ -98,7 +98,8 @@ func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	v := &w.classified[chunk%2]
 	return w.Concurrently(func() {
 		v.Reset()
-		v.Layouts, v.Regions, v.Voids = w.progress.Layouts, w.regions, w.progress.Voids
+		v.Layouts, v.Regions = w.progress.Layouts, w.regions
+		v.Voids, v.VoidsFrom = w.progress.Voids, w.progress.VoidsFrom
 		for _, rec := range records[:min(w.FoldChunk, len(records))] {
 			v.Add(rec, w.layout)
 		}
@@ -172,7 +173,7 @@ type recordBuffer struct {
 
 // publish encodes the records of a chunk; the progress comes after the last one.
 func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result, last bool) {
-	out.events += len(v.Events)
+	out.events += len(v.Events) - r.Voiding
 	out.transitions += r.Transitions
 	out.forwards += len(v.Forwards)
 	out.ahead += v.Ahead

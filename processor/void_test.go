@@ -15,27 +15,41 @@ import (
 
 	"kudos/ops/progress"
 	"kudos/ops/rebuild"
+	"kudos/ops/topics"
 	"kudos/ops/void"
 	"kudos/processor/fold"
+	"kudos/processor/fold/table"
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
+
+func noPhase(string, string, int64) *progress.Phase { return &progress.Phase{} }
 
 // void voids users, or takes that back.
 func (s *system) void(voids bool, users ...uint64) *void.Report {
 	s.t.Helper()
-	o := void.DefaultOptions()
-	o.Void, o.Users, o.Timeout = voids, users, patience
-	o.Begin = func(string, string, int64) *progress.Phase { return &progress.Phase{} }
-	r, err := void.Run(s.t.Context(), o, s.Options, s.log)
+	r, err := s.tryVoid(voids, noPhase, users...)
 	require.NoError(s.t, err)
 	require.True(s.t, r.Complete)
 	return r
 }
 
+func (s *system) tryVoid(voids bool, begin func(string, string, int64) *progress.Phase, users ...uint64,
+) (*void.Report, error) {
+	o := void.DefaultOptions()
+	o.Void, o.Users, o.Timeout, o.Begin = voids, users, patience, begin
+	return void.Run(s.t.Context(), o, s.Options, s.log)
+}
+
+// voidEvent is an event of a user for a partition, as `kudos void` writes it.
+func voidEvent(action schema.Action, partition int32, user uint64) *kgo.Record {
+	e := schema.Event{UserID: user, Action: action, Region: schema.UnknownRegion}
+	return &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Value: schema.AppendEvent(nil, &e)}
+}
+
 func (s *system) voided() *void.List {
 	s.t.Helper()
-	list, err := void.ReadList(s.t.Context(), s.Options,
-		func(string, string, int64) *progress.Phase { return &progress.Phase{} }, s.log)
+	list, err := void.ReadList(s.t.Context(), s.Options, noPhase, s.log)
 	require.NoError(s.t, err)
 	return list
 }
@@ -166,8 +180,15 @@ func TestVoidedUsersInAddedPartitions(t *testing.T) {
 	}
 	s.void(true, bots...)
 	wait(counting)
+	const inFirst = 1 << 40 // a run was stopped
+	s.produce(voidEvent(schema.Void, 0, inFirst))
+	s.waitFor("the first partition to void one more user", func() (bool, any) {
+		list := s.voided()
+		return len(list.Incomplete) == 1, list
+	})
 	s.grow(partitions + 3)
 	wait(counting)
+	require.Equal(t, []string{fmt.Sprint(uint64(inFirst))}, s.voided().Incomplete, "not in partitions that had no event")
 	s.react(500)
 	wait(counting)
 	for post := range uint64(3 * partitions) { // posts that only exist there
@@ -177,14 +198,65 @@ func TestVoidedUsersInAddedPartitions(t *testing.T) {
 	}
 	s.react(100)
 	wait(counting)
-	require.Len(t, s.voided().Users, len(bots))
+	require.Len(t, s.voided().Users, len(bots)+1)
 
 	o := void.DefaultOptions()
 	o.Users, o.Layout, o.Timeout = bots, s.layout, patience
-	o.Begin = func(string, string, int64) *progress.Phase { return &progress.Phase{} }
+	o.Begin = noPhase
 	r, err := void.Run(t.Context(), o, s.Options, s.log)
 	require.NoError(t, err)
 	require.True(t, r.Complete)
 	wait(s.wanted)
-	require.Empty(t, s.voided().Users)
+	require.Len(t, s.voided().Users, 1)
+}
+
+// TestVoidAgainstUnvoid: a run that another one undoes meanwhile says so.
+func TestVoidAgainstUnvoid(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.run()
+	s.produce(likes(1, 5)...)
+	s.waitLikes(5, 0, 1, 2, 3)
+	_, err := s.tryVoid(true, func(what, unit string, total int64) *progress.Phase {
+		if what == "reading the state table" { // all partitions have been told
+			s.produce(voidEvent(schema.Unvoid, 2, 3))
+		}
+		return noPhase(what, unit, total)
+	}, users(1, 5)...)
+	require.ErrorContains(t, err, "another run has changed the same users")
+	s.void(true, users(1, 5)...)
+	s.waitLikes(0, 0, 1, 2, 3)
+}
+
+// TestVoidsAreAllowedInTopicsOfEarlierVersions: from the next event on, and not while reactions move.
+func TestVoidsAreAllowedInTopicsOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.run()
+	s.produce(likes(1, 5)...)
+	s.waitLikes(5, 0, 1, 2, 3)
+	p.stop()
+	found, err := kafka.LookUpTopics(t.Context(), s.Client, schema.TopicLikes, schema.TopicState, schema.TopicUpdates,
+		schema.TopicCounts)
+	require.NoError(t, err)
+	last, err := table.LastProgress(t.Context(), s.Client, 1)
+	require.NoError(t, err)
+	require.True(t, last.Voids, "new topics allow them")
+	write := func(p schema.Progress) {
+		value := schema.AppendProgress(nil, &p)
+		s.produce(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: []byte(schema.StateProgressKey), Value: value})
+	}
+	allow := func() error { return topics.AllowVoids(t.Context(), s.Options, s.Client, found, 1, s.log) }
+	earlier := *last
+	earlier.Voids, earlier.Migrating = false, true
+	write(earlier)
+	require.ErrorContains(t, allow(), "reactions are moving to partition 1")
+	earlier.Migrating = false
+	write(earlier)
+	require.NoError(t, allow())
+	now, err := table.LastProgress(t.Context(), s.Client, 1)
+	require.NoError(t, err)
+	earlier.Voids, earlier.VoidsFrom = true, earlier.NextOffset
+	require.Equal(t, &earlier, now)
+	require.NoError(t, allow(), "again")
 }

@@ -88,8 +88,12 @@ type Progress struct {
 	// would read a state that may still change: earlier builds, which do that, refuse this record.
 	Alternating bool
 	Regions     RegionRules // earlier builds, which do not know them, refuse the record
-	// Voids means that events may void users. Earlier builds, which would make them dead letters, refuse the record.
-	Voids bool
+	// Voids means that events from the offset VoidsFrom of likes on may void users; those before are dead letters, as
+	// they were for earlier builds, which refuse the record.
+	Voids     bool
+	VoidsFrom int64
+	// Added means that the partition was added by the repartition under way and has no voided users yet.
+	Added bool
 }
 
 // TopicID is Kafka's topic id; a recreated topic gets another one.
@@ -108,9 +112,10 @@ const maxUserBuckets = MaxBucketedPosts * 26
 const maxRegions = maxRegionRules * (24 + 7*MaxExtraRegions)
 
 // AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number,
-// three topic ids, number of partitions; from version 2 flags (1: migrating; from version 4 also 2: alternating),
-// number of earlier layouts, length of the user buckets (4 bytes each) and the user buckets; from version 4 length of
-// the regions (4 bytes) and the regions; cluster id.
+// three topic ids, number of partitions; from version 2 flags (1: migrating; from version 4 also 2: alternating; in
+// version 5 also 4: added), number of earlier layouts, length of the user buckets (4 bytes each) and the user buckets;
+// from version 4 length of the regions (4 bytes) and the regions; in version 5 the offset from which on events may void
+// users (8 bytes); cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
 	switch {
@@ -139,6 +144,9 @@ func AppendProgress(b []byte, p *Progress) []byte {
 		if version >= progressVersion4 && p.Alternating {
 			flags |= 2
 		}
+		if version >= progressVersion && p.Added {
+			flags |= 4
+		}
 		b = binary.BigEndian.AppendUint32(b, flags)
 		b = binary.BigEndian.AppendUint32(b, p.Layouts)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.UserBuckets)))
@@ -147,6 +155,9 @@ func AppendProgress(b []byte, p *Progress) []byte {
 	if version >= progressVersion4 {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p.Regions)))
 		b = append(b, p.Regions...)
+	}
+	if version >= progressVersion {
+		b = binary.BigEndian.AppendUint64(b, uint64(p.VoidsFrom))
 	}
 	return append(b, p.ClusterID...)
 }
@@ -188,6 +199,13 @@ func DecodeProgress(b []byte, p *Progress) error {
 			known, got.Alternating = 3, flags&2 != 0
 			got.Regions = RegionRules(text(maxRegions))
 		}
+		if version >= progressVersion {
+			known, got.Added = 7, flags&4 != 0
+			from := r.bytes(8)
+			if !r.bad {
+				got.VoidsFrom = int64(binary.BigEndian.Uint64(from))
+			}
+		}
 		_, err := NewLayout(got.Partitions, got.UserBuckets)
 		_, errRegions := got.Regions.Parse()
 		// One of an earlier version would have been written.
@@ -195,7 +213,7 @@ func DecodeProgress(b []byte, p *Progress) error {
 		if version >= progressVersion4 {
 			empty = got.Regions == "" && !got.Voids
 		}
-		if err != nil || errRegions != nil || r.bad || empty || flags > known {
+		if err != nil || errRegions != nil || r.bad || empty || flags > known || got.VoidsFrom < 0 {
 			return damaged("progress record of version %d has %d bytes and is malformed", version, len(b))
 		}
 		rest = r.b

@@ -100,8 +100,8 @@ func TestGoldenProgressWithVoids(t *testing.T) {
 	for _, p := range []Progress{
 		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true},
 		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, Regions: "0:1:"},
-		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, Alternating: true, Migrating: true,
-			Layouts: 3, UserBuckets: "42:16", Regions: "0:1:US-CA"},
+		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, VoidsFrom: 1 << 40, Alternating: true,
+			Migrating: true, Added: true, Layouts: 3, UserBuckets: "42:16", Regions: "0:1:US-CA"},
 	} {
 		b := AppendProgress(nil, &p)
 		require.EqualValues(t, 5, b[0])
@@ -112,7 +112,7 @@ func TestGoldenProgressWithVoids(t *testing.T) {
 		if p.Regions == "" {
 			require.Error(t, DecodeProgress(b, &got), "version 4 has regions")
 		}
-		p.Voids = false
+		p.Voids, p.VoidsFrom, p.Added = false, 0, false
 		require.Less(t, AppendProgress(nil, &p)[0], byte(5))
 	}
 }

@@ -132,7 +132,9 @@ func decodeJSON(value []byte) (e Event, poison string) {
 	}
 	switch a := j.Action.(type) {
 	case string:
-		e.Action = kudosv1.Action(kudosv1.Action_value[a])
+		if e.Action = kudosv1.Action(kudosv1.Action_value[a]); e.Action > kudosv1.Action_DISLIKE {
+			e.Action = kudosv1.Action_ACTION_UNSPECIFIED // in Protobuf only
+		}
 	case bool:
 		e.Action = kudosv1.Action_UNLIKE
 		if a {

@@ -109,14 +109,14 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 	if old.Progress != nil {
 		regions = old.Progress.Regions
 	}
-	voids := old.Progress == nil || old.Progress.Voids // if it was lost, events may still say so
-	epoch, err := b.replay(ctx, j, fresh, regions, voids)
+	was := cmp.Or(old.Progress, &schema.Progress{Alternating: true, Voids: true}) // if lost: as in a new state table
+	epoch, err := b.replay(ctx, j, fresh, regions, was)
 	if err != nil {
 		return err
 	}
 	w.progress = schema.Progress{NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID,
 		Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
-		Alternating: old.Progress == nil || old.Progress.Alternating, Regions: regions, Voids: voids,
+		Alternating: was.Alternating, Regions: regions, Voids: was.Voids, VoidsFrom: was.VoidsFrom,
 		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID}
 	if !j.empty {
 		if w.progress.NextSeq, err = b.checkUpdates(ctx, j, fresh); err != nil {
@@ -270,12 +270,13 @@ func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 }
 
 // replay folds a partition's events, up to where they were folded before, and returns the last one's leader epoch.
-func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table, regions schema.RegionRules, voids bool,
+func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table, regions schema.RegionRules,
+	was *schema.Progress,
 ) (epoch int32, err error) {
 	phase := b.phase("folding the events", j.partition, "offsets", j.until)
 	defer phase.End()
 	r := replay{table: into, layout: b.layout}
-	r.classified.Voids = voids
+	r.classified.Voids, r.classified.VoidsFrom = was.Voids, was.VoidsFrom
 	if r.classified.Regions, err = regions.Parse(); err != nil {
 		return 0, err
 	}

@@ -84,9 +84,13 @@ func (r *repartition) grow(ctx context.Context) error {
 
 // addProgress writes the first progress record of each added partition, locked like the others.
 func (r *repartition) addProgress(ctx context.Context) error {
+	locked, err := table.LastProgress(ctx, r.cl, 0) // not that of plan, which may have changed before the lock
+	if err != nil {
+		return err
+	}
 	common := schema.Progress{Partitions: r.layout.Partitions, UserBuckets: r.layout.UserBuckets(), Layouts: r.layouts,
-		Migrating: true, Alternating: r.progress[0].Alternating, Regions: r.progress[0].Regions.Everywhere(),
-		Voids: r.progress[0].Voids}
+		Migrating: true, Alternating: locked.Alternating, Regions: locked.Regions.Everywhere(),
+		Voids: locked.Voids, Added: locked.Voids}
 	return r.each(ctx, r.layout.Partitions, func(ctx context.Context, partition int32) error {
 		if int(partition) < len(r.progress) && r.progress[partition] != nil {
 			return nil

@@ -53,45 +53,34 @@ func newMover(ctx context.Context, r *repartition, tables *tables, phase *progre
 	return m, nil
 }
 
-// copyVoided gives partitions that were added the voided users of the others: there are events only for those that
-// existed then.
+// copyVoided gives partitions that were added the voided users of the first one: they had no event for them. A run of
+// `kudos void` that is under way begins again, since the layout has changed.
 func (m *mover) copyVoided(ctx context.Context) error {
-	all, have := map[string][]byte{}, make([]map[string]bool, len(m.tables.list))
 	from, to := schema.VoidKeys()
-	for p, copied := range m.tables.list {
-		have[p] = map[string]bool{}
-		err := store.Scan(copied, from, to, func(key, value []byte) (bool, error) {
-			if _, ok := schema.ParseVoidKey(key); ok {
-				have[p][string(key)], all[string(key)] = true, bytes.Clone(value)
+	for p, progress := range m.progress {
+		if !progress.Added {
+			continue
+		}
+		n := 0
+		err := store.Scan(m.tables.list[0], from, to, func(key, value []byte) (bool, error) {
+			if _, ok := schema.ParseVoidKey(key); !ok {
+				return true, nil
+			}
+			m.t.add(schema.TopicState, int32(p), bytes.Clone(key), bytes.Clone(value))
+			m.touched[int32(p)] = true
+			if n++; n%m.r.opts.MovePairs == 0 {
+				return true, m.send(ctx)
 			}
 			return true, nil
 		})
+		if err == nil && n%m.r.opts.MovePairs > 0 {
+			err = m.send(ctx)
+		}
 		if err != nil {
 			return err
 		}
 	}
-	keys := slices.Sorted(maps.Keys(all))
-	for p := range m.tables.list {
-		for _, key := range keys {
-			if have[p][key] {
-				continue
-			}
-			if m.pairs == m.r.opts.MovePairs {
-				if err := m.send(ctx); err != nil {
-					return err
-				}
-			}
-			m.t.add(schema.TopicState, int32(p), []byte(key), all[key])
-			m.touched[int32(p)] = true
-			m.pairs++
-		}
-	}
-	if m.pairs == 0 {
-		return nil
-	}
-	err := m.send(ctx)
-	m.r.result.Pairs = 0 // none was moved
-	return err
+	return nil
 }
 
 // migrating is the post whose pairs are being read.
@@ -249,7 +238,7 @@ func (m *mover) send(ctx context.Context) error {
 // unlock makes all partitions fold again, in one transaction.
 func (m *mover) unlock(ctx context.Context) error {
 	for p, progress := range m.progress {
-		progress.Migrating = false
+		progress.Migrating, progress.Added = false, false
 		m.t.progress(int32(p), progress)
 	}
 	sent, err := m.t.commit(ctx)

@@ -104,13 +104,17 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	return kafka.CommitTransaction(ctx, cl, schema.TopicState, f.partition)
 }
 
-// AllowVoids makes a partition take events that void users. Processors of earlier versions park it from then on.
+// AllowVoids makes a partition of an earlier version take events that void users, from the next one on. Processors of
+// earlier versions park it from then on.
 func AllowVoids(ctx context.Context, cluster kafka.Options, cl *kgo.Client, topics kafka.Topics, partition int32,
 	log *slog.Logger,
 ) error {
 	f := firstProgress{kafka: cluster, log: log, cl: cl, topics: topics, partition: partition}
 	_, err := f.amend(ctx, func(p *schema.Progress) bool { return !p.Voids },
-		func(p *schema.Progress, _ int64) error { p.Voids = true; return nil })
+		func(p *schema.Progress, _ int64) error {
+			p.Voids, p.VoidsFrom = true, p.NextOffset
+			return nil
+		})
 	if err != nil {
 		return fmt.Errorf("allowing partition %d to void users: %w", partition, err)
 	}
@@ -149,8 +153,12 @@ func (f *firstProgress) amendOnce(ctx context.Context, needed func(*schema.Progr
 	}
 	defer cl.Close()
 	p, err := last()
-	if err != nil || p == nil {
+	switch {
+	case err != nil || p == nil:
 		return nil, err
+	case p.Migrating: // what moves reactions has its own transactional id, and would overwrite the change
+		return nil, fmt.Errorf("reactions are moving to partition %d; "+
+			"run this again once `kudos topics repartition` has ended", f.partition)
 	}
 	complete, err := table.HasAllCounts(ctx, f.cl, f.partition, p)
 	if err != nil {

@@ -16,9 +16,8 @@ import (
 
 // List are the users whose reactions do not count.
 type List struct {
-	Users []string `json:"users"` // strings, because numbers in browsers are exact only up to 2^53
-	// Incomplete are voided in some partitions only: a run was stopped.
-	Incomplete []string `json:"incomplete"`
+	Users      []string `json:"users"`      // strings, because numbers in browsers are exact only up to 2^53
+	Incomplete []string `json:"incomplete"` // those of them that are voided in some partitions only: a run was stopped
 }
 
 // ReadList reads the state table up to its current end.
@@ -35,9 +34,12 @@ func ReadList(ctx context.Context, kafka kafka.Options, begin func(what, unit st
 		return nil, err
 	}
 	var mu sync.Mutex
-	in := map[uint64]map[int32]bool{} // by user and partition: is voided
+	in := map[uint64]int{} // by user: the number of partitions
 	var parts []*follow.Partition
+	voided := map[int32]map[uint64]struct{}{} // by partition, while it is read
 	for p := range topics.ByName[schema.TopicState].Partitions {
+		users := map[uint64]struct{}{}
+		voided[p] = users
 		parts = append(parts, &follow.Partition{Number: p, Keep: func(key, value []byte) (err error) {
 			user, ok := schema.ParseVoidKey(key)
 			if !ok {
@@ -45,36 +47,34 @@ func ReadList(ctx context.Context, kafka kafka.Options, begin func(what, unit st
 			}
 			void := false
 			if value != nil {
-				if void, err = schema.DecodeVoid(value); err != nil {
-					return err
-				}
+				void, err = schema.DecodeVoid(value)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if in[user] == nil {
-				in[user] = map[int32]bool{}
+			if void {
+				users[user] = struct{}{}
+			} else {
+				delete(users, user)
 			}
-			in[user][p] = void
-			return nil
+			return err
 		}})
 	}
-	if err := follow.Scan(ctx, cl, parts, begin, func(*follow.Partition) error { return nil }); err != nil {
+	err = follow.Scan(ctx, cl, parts, begin, func(p *follow.Partition) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for user := range voided[p.Number] {
+			in[user]++
+		}
+		delete(voided, p.Number)
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	list := &List{Users: []string{}, Incomplete: []string{}}
 	for _, user := range slices.Sorted(maps.Keys(in)) {
-		n := 0
-		for _, void := range in[user] {
-			if void {
-				n++
-			}
-		}
-		switch n {
-		case 0:
-		case len(parts):
-			list.Users = append(list.Users, strconv.FormatUint(user, 10))
-		default:
-			list.Incomplete = append(list.Incomplete, strconv.FormatUint(user, 10))
+		text := strconv.FormatUint(user, 10)
+		list.Users = append(list.Users, text)
+		if in[user] < len(parts) {
+			list.Incomplete = append(list.Incomplete, text)
 		}
 	}
 	return list, nil

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,18 +71,24 @@ type run struct {
 	opts  Options
 	kafka kafka.Options
 	log   *slog.Logger
-	users map[uint64]struct{}
+	users map[uint64]int // position in opts.Users
 
 	cl     *kgo.Client
 	topics kafka.Topics
 	parts  []*follow.Partition
 	sender *bulk.Sender
 
-	wrong []map[fold.PairKey]struct{} // by partition: reactions that are not as asked, by what was read of them last
+	known []*known // by partition
 
 	mu   sync.Mutex      // guards what follows
 	want map[int32]int64 // by partition: the end of what was sent
 	sent int64
+}
+
+// known is what was read last of a partition.
+type known struct {
+	void  []bool                    // by user
+	wrong map[fold.PairKey]struct{} // reactions that are not as asked
 }
 
 const maxRounds = 3 // bounds how often a run begins again because partitions were added meanwhile
@@ -91,9 +98,9 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, log *slog.Logger) 
 	began := time.Now()
 	r = &Report{Void: o.Void, Users: len(o.Users)}
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
-	v := &run{opts: o, kafka: kafka, log: log.With("component", "void"), users: make(map[uint64]struct{}, len(o.Users))}
-	for _, user := range o.Users {
-		v.users[user] = struct{}{}
+	v := &run{opts: o, kafka: kafka, log: log.With("component", "void"), users: make(map[uint64]int, len(o.Users))}
+	for i, user := range o.Users {
+		v.users[user] = i
 	}
 	if v.cl, err = kafka.NewClient(v.log); err != nil {
 		return r, err
@@ -127,16 +134,16 @@ func (v *run) once(ctx context.Context) (moved bool, err error) {
 		return false, errors.New("reactions are moving to other partitions; " +
 			"run this again once `kudos topics repartition` has ended")
 	}
-	v.parts, v.wrong, v.want = nil, nil, map[int32]int64{}
+	v.parts, v.known, v.want = nil, nil, map[int32]int64{}
 	for p := range v.topics.ByName[schema.TopicLikes].Partitions {
-		wrong := map[fold.PairKey]struct{}{}
-		v.wrong = append(v.wrong, wrong)
+		k := &known{make([]bool, len(v.opts.Users)), map[fold.PairKey]struct{}{}}
+		v.known = append(v.known, k)
 		v.parts = append(v.parts, &follow.Partition{Number: p, Keep: func(key, value []byte) error {
-			return v.keep(wrong, key, value)
+			return v.keep(k, key, value)
 		}})
-		if err := topics.AllowVoids(ctx, v.kafka, v.cl, v.topics, p, v.log); err != nil {
-			return false, err
-		}
+	}
+	if err := v.allow(ctx); err != nil {
+		return false, err
 	}
 	if v.sender, err = bulk.Connect(ctx, v.kafka, v.opts.Layout, v.log); err != nil {
 		return false, err
@@ -154,13 +161,10 @@ func (v *run) once(ctx context.Context) (moved bool, err error) {
 	if after.Layouts != before.Layouts {
 		return true, nil
 	}
-	left := 0
-	for _, wrong := range v.wrong {
-		left += len(wrong)
-	}
-	if left > 0 {
-		return false, fmt.Errorf("%d reactions are not as asked: another run has changed the same users; "+
-			"run this again", left)
+	for _, k := range v.known {
+		if len(k.wrong) > 0 || slices.Contains(k.void, !v.opts.Void) {
+			return false, errors.New("not all are as asked: another run has changed the same users; run this again")
+		}
 	}
 	return false, nil
 }
@@ -178,6 +182,19 @@ func (v *run) check(p *follow.Partition) error {
 	return p.Check(v.topics.ByName[schema.TopicLikes].ID, v.opts.Layout.UserBuckets())
 }
 
+// allow prepares partitions of an earlier version.
+func (v *run) allow(ctx context.Context) error {
+	phase := v.opts.Begin("preparing", "partitions", int64(len(v.parts)))
+	defer phase.End()
+	for _, p := range v.parts {
+		if err := topics.AllowVoids(ctx, v.kafka, v.cl, v.topics, p.Number, v.log); err != nil {
+			return err
+		}
+		phase.Add(1)
+	}
+	return nil
+}
+
 // announce tells each partition.
 func (v *run) announce(ctx context.Context) error {
 	phase := v.opts.Begin("sending users to all partitions", "events", int64(len(v.parts)*len(v.opts.Users)))
@@ -189,7 +206,7 @@ func (v *run) announce(ctx context.Context) error {
 	for _, user := range v.opts.Users {
 		for _, p := range v.parts {
 			if ctx.Err() != nil || v.sender.Failure() != nil {
-				break
+				return v.flush(ctx)
 			}
 			e := schema.Event{UserID: user, Action: action, Region: schema.UnknownRegion}
 			v.sender.SendTo(p.Number, &e, v.answer(phase))
@@ -230,8 +247,8 @@ func (v *run) recount(ctx context.Context) error {
 	if err := v.wait(ctx, "waiting until the processors know the users"); err != nil {
 		return err
 	}
-	for _, wrong := range v.wrong {
-		if err := v.send(wrong); err != nil {
+	for _, k := range v.known {
+		if err := v.send(k.wrong); err != nil {
 			return err
 		}
 	}
@@ -241,8 +258,17 @@ func (v *run) recount(ctx context.Context) error {
 // mostWrong bounds the memory of a partition. Beyond it, a RECOUNT may be sent for a reaction that is right by now.
 const mostWrong = 1 << 18
 
-// keep notes whether a reaction is as asked. The log may have older states of it before.
-func (v *run) keep(wrong map[fold.PairKey]struct{}, key, value []byte) error {
+// keep notes whether a user and a reaction are as asked. The log may have older states of them before.
+func (v *run) keep(known *known, key, value []byte) (err error) {
+	if user, ok := schema.ParseVoidKey(key); ok {
+		if i, asked := v.users[user]; asked {
+			known.void[i] = false
+			if value != nil {
+				known.void[i], err = schema.DecodeVoid(value)
+			}
+		}
+		return err
+	}
 	post, user, ok := schema.ParsePairKey(key)
 	if _, asked := v.users[user]; !ok || !asked {
 		return nil
@@ -255,15 +281,15 @@ func (v *run) keep(wrong map[fold.PairKey]struct{}, key, value []byte) error {
 	}
 	k := fold.PairKey{PostID: post, UserID: user}
 	if pair.Reaction == schema.NoReaction || pair.Void == v.opts.Void {
-		delete(wrong, k)
+		delete(known.wrong, k)
 		return nil
 	}
-	if len(wrong) == mostWrong {
-		if err := v.send(wrong); err != nil {
+	if len(known.wrong) == mostWrong {
+		if err := v.send(known.wrong); err != nil {
 			return err
 		}
 	}
-	wrong[k] = struct{}{}
+	known.wrong[k] = struct{}{}
 	return nil
 }
 

@@ -34,6 +34,7 @@ type Result struct {
 	Counts      []PostCounts
 	Updates     []PostUpdate // net: none for posts whose events cancel each other out
 	Transitions int          // events that changed a reaction; others repeated it, or are older than its event
+	Voiding     int          // events that are no reaction: VOID, UNVOID, RECOUNT
 }
 
 // VoidedUser is a user whose reactions do not count any more, or count again.
@@ -113,6 +114,7 @@ func (f *Engine) Fold(events []Event, state State) (*Result, error) {
 			f.apply(&f.pairs[p], &events[i])
 		} else {
 			f.void(&events[i])
+			r.Voiding++
 		}
 	}
 	for i := range f.pairs {
@@ -202,12 +204,14 @@ func (f *Engine) recount(p *pair, user uint64) {
 // apply folds one event into the reaction: last writer wins, by event time, then by offset. It keeps time and offset
 // even when the reaction stays the same, so that a late event cannot override a newer one.
 func (f *Engine) apply(p *pair, e *Event) {
-	if e.Action == schema.Recount && !p.known {
-		return // it has gone, with a rebuild
-	}
-	if f.recount(p, e.UserID); e.Action == schema.Recount {
+	if e.Action == schema.Recount {
+		f.result.Voiding++
+		if p.known { // or it has gone, with a rebuild
+			f.recount(p, e.UserID)
+		}
 		return
 	}
+	f.recount(p, e.UserID)
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
 	}

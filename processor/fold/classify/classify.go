@@ -27,7 +27,8 @@ type Classified struct {
 	Traced                []Traced
 	Layouts               uint32         // before the current one; Reset keeps it
 	Regions               schema.Regions // Reset keeps them
-	Voids                 bool           // events may void users; Reset keeps it
+	Voids                 bool           // events from the offset VoidsFrom on may void users; Reset keeps both
+	VoidsFrom             int64
 }
 
 // Traced is an event that is traced.
@@ -40,15 +41,15 @@ type Traced struct {
 func (v *Classified) Reset() {
 	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0],
 		Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts, Regions: v.Regions,
-		Voids: v.Voids}
+		Voids: v.Voids, VoidsFrom: v.VoidsFrom}
 }
 
-// Add classifies one record. The result depends only on the record, the layout and the regions: it is the same in every
-// process.
+// Add classifies one record. The result depends only on the record and what the state table's progress says: it is the
+// same in every process.
 func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
 	decode := schema.DecodeEvent
-	if v.Voids {
+	if v.Voids && rec.Offset >= v.VoidsFrom {
 		decode = schema.DecodeRecord
 	}
 	if err := decode(rec.Key, rec.Value, &e.Event); err != nil {

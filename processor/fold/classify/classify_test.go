@@ -350,7 +350,10 @@ func TestVoidNeedsTheStateTable(t *testing.T) {
 	require.Equal(t, []schema.PoisonReason{schema.ZeroID}, classifyOne(void).Reasons)
 	require.Equal(t, []schema.PoisonReason{schema.UnknownAction}, classifyOne(recount).Reasons)
 
-	v := &Classified{Voids: true}
+	v := &Classified{Voids: true, VoidsFrom: void.Offset + 1}
+	v.Add(void, testLayout)
+	require.Equal(t, []schema.PoisonReason{schema.ZeroID}, v.Reasons, "as it was before")
+	v = &Classified{Voids: true, VoidsFrom: void.Offset}
 	v.Add(void, testLayout)
 	require.Len(t, v.Events, 1)
 	require.Equal(t, []any{uint64(0), uint64(9), schema.Void, int64(8)},
@@ -364,4 +367,5 @@ func TestVoidNeedsTheStateTable(t *testing.T) {
 	require.Equal(t, schema.Recount, there.Events[0].Action)
 	v.Reset()
 	require.True(t, v.Voids)
+	require.Equal(t, void.Offset, v.VoidsFrom)
 }
