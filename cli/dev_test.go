@@ -45,7 +45,6 @@ type devRun struct {
 	*running
 	t           *testing.T
 	ready, temp string
-	fenced      bool // a command has taken over the processor's partitions once
 	unavailable bool // analytics timed out, which is logged once: the embedded database has one connection
 }
 
@@ -69,10 +68,6 @@ func (d *devRun) end() {
 	d.t.Helper()
 	require.Equal(d.t, exitDone, d.running.end(d.t), "%s", &d.stderr)
 	warnings := slices.Collect(strings.Lines(d.stderr.String()))
-	if d.fenced {
-		isFenced := regexp.MustCompile("INVALID_PRODUCER_EPOCH|a partition was fenced")
-		warnings = slices.DeleteFunc(warnings, isFenced.MatchString)
-	}
 	if d.unavailable {
 		require.Len(d.t, warnings, 1, "%s", &d.stderr)
 		require.Contains(d.t, warnings[0], "cannot read likes over time from MySQL")
@@ -294,7 +289,6 @@ const someReactions = "post_id,user_id,action\n42,7,LIKE\n42,8,LIKE\n42,9,DISLIK
 
 func TestVoidOnTheWholeSystem(t *testing.T) {
 	d := startDev(t, embedded...)
-	d.fenced = true // by the first run
 	defer d.end()
 	code, _, stderr := kudos(t, someReactions, "import", "-", "--brokers", d.Kafka)
 	require.Equal(t, exitDone, code, stderr)

@@ -55,7 +55,7 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only report what would be withdrawn")
 	yes := addYes(cmd)
 	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout,
-		"how long to wait for the processors to count what was withdrawn")
+		"how long the processors may count nothing of what was withdrawn")
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		agreed := *yes || opts.DryRun

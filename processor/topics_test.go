@@ -112,6 +112,7 @@ func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
 	for p := range int32(partitions) {
 		require.Equal(t, &schema.Progress{
 			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
+			Voids:       true,
 			Alternating: true, Regions: "0:1:",
 			SourceID:  s.Broker.TopicInfo(schema.TopicLikes).TopicID,
 			StateID:   s.Broker.TopicInfo(schema.TopicState).TopicID,

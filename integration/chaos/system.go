@@ -94,8 +94,10 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 }
 
 func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
-	err := s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
-		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
+	// By the earlier version of rolling upgrades, if any: it refuses topics that a later one creates.
+	creator := cmp.Or(s.opts.Previous, s.opts.Program)
+	err := s.command(ctx, creator, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--set",
+		fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,11 @@ func (s *system) rebuild(ctx context.Context) (err error) {
 }
 
 func (s *system) kudos(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, s.opts.Program, args...).CombinedOutput()
+	return s.command(ctx, s.opts.Program, args...)
+}
+
+func (s *system) command(ctx context.Context, program string, args ...string) error {
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	s.log.Info("ran", "command", "kudos "+strings.Join(args, " "), "error", err, "output", string(out))
 	if err != nil {
 		return fmt.Errorf("kudos %s: %w\n%s", strings.Join(args, " "), err, out)
