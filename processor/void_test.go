@@ -188,7 +188,7 @@ func TestVoidedUsersInAddedPartitions(t *testing.T) {
 	})
 	s.grow(partitions + 3)
 	wait(counting)
-	require.Equal(t, []string{fmt.Sprint(uint64(inFirst))}, s.voided().Incomplete, "not in partitions that had no event")
+	require.Equal(t, []string{fmt.Sprint(uint64(inFirst))}, s.voided().Incomplete, "partitions without an event")
 	s.react(500)
 	wait(counting)
 	for post := range uint64(3 * partitions) { // posts that only exist there
@@ -244,7 +244,8 @@ func TestVoidsAreAllowedInTopicsOfEarlierVersions(t *testing.T) {
 	require.True(t, last.Voids, "new topics allow them")
 	write := func(p schema.Progress) {
 		value := schema.AppendProgress(nil, &p)
-		s.produce(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: []byte(schema.StateProgressKey), Value: value})
+		key := []byte(schema.StateProgressKey)
+		s.produce(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: key, Value: value})
 	}
 	allow := func() error { return topics.AllowVoids(t.Context(), s.Options, s.Client, found, 1, s.log) }
 	earlier := *last

@@ -92,7 +92,7 @@ type Progress struct {
 	// they were for earlier builds, which refuse the record.
 	Voids     bool
 	VoidsFrom int64
-	// Added means that the partition was added by the repartition under way and has no voided users yet.
+	// Added means that the partition was added by the repartition in progress and has no voided users yet.
 	Added bool
 }
 

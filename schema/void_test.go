@@ -100,8 +100,8 @@ func TestGoldenProgressWithVoids(t *testing.T) {
 	for _, p := range []Progress{
 		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true},
 		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, Regions: "0:1:"},
-		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, VoidsFrom: 1 << 40, Alternating: true,
-			Migrating: true, Added: true, Layouts: 3, UserBuckets: "42:16", Regions: "0:1:US-CA"},
+		{NextOffset: 1, LeaderEpoch: -1, Partitions: 4, ClusterID: "c", Voids: true, VoidsFrom: 1 << 40,
+			Alternating: true, Migrating: true, Added: true, Layouts: 3, UserBuckets: "42:16", Regions: "0:1:US-CA"},
 	} {
 		b := AppendProgress(nil, &p)
 		require.EqualValues(t, 5, b[0])

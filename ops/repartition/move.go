@@ -54,7 +54,7 @@ func newMover(ctx context.Context, r *repartition, tables *tables, phase *progre
 }
 
 // copyVoided gives partitions that were added the voided users of the first one: they had no event for them. A run of
-// `kudos void` that is under way begins again, since the layout has changed.
+// `kudos void` that is in progress begins again, since the layout has changed.
 func (m *mover) copyVoided(ctx context.Context) error {
 	from, to := schema.VoidKeys()
 	for p, progress := range m.progress {

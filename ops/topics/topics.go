@@ -48,7 +48,8 @@ func Apply(ctx context.Context, cluster kafka.Options, o Options, log *slog.Logg
 		return nil, err
 	}
 	first := firstProgress{kafka: cluster, log: log, cl: cl, common: schema.Progress{
-		Partitions: layout.Partitions, UserBuckets: layout.UserBuckets(), Alternating: true, Regions: o.RegionRules(), Voids: true}}
+		Partitions: layout.Partitions, UserBuckets: layout.UserBuckets(), Alternating: true, Regions: o.RegionRules(),
+		Voids: true}}
 	if have != nil {
 		if have.Migrating || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets() {
 			return nil, layoutError(have, layout)
