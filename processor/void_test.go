@@ -3,7 +3,6 @@ package processor_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -161,25 +160,9 @@ func TestVoidWhileLikesPourIn(t *testing.T) {
 func TestVoidedUsersInAddedPartitions(t *testing.T) {
 	t.Parallel()
 	s, _ := newRepartitioned(t, 1500)
-	bots := users(1, repartitionUsers/2)
-	counting := func() map[uint64]schema.Counts {
-		counts := map[uint64]schema.Counts{}
-		for key, e := range s.want {
-			if !slices.Contains(bots, key.UserID) {
-				add(counts, key.PostID, e.Action.Reaction().Counts())
-			}
-		}
-		return counts
-	}
-	wait := func(want func() map[uint64]schema.Counts) {
-		t.Helper()
-		s.waitFor("the expected counts", func() (bool, any) {
-			have := s.counts()
-			return maps.Equal(have, want()), have
-		})
-	}
-	s.void(true, bots...)
-	wait(counting)
+	s.bots = users(1, repartitionUsers/2)
+	s.void(true, s.bots...)
+	s.waitCounted()
 	const inFirst = 1 << 40 // a run was stopped
 	s.produce(voidEvent(schema.Void, 0, inFirst))
 	s.waitFor("the first partition to void one more user", func() (bool, any) {
@@ -187,26 +170,28 @@ func TestVoidedUsersInAddedPartitions(t *testing.T) {
 		return len(list.Incomplete) == 1, list
 	})
 	s.grow(partitions + 3)
-	wait(counting)
+	s.waitCounted()
+	s.checkHomes(s.layout, 1)
 	require.Equal(t, []string{fmt.Sprint(uint64(inFirst))}, s.voided().Incomplete, "partitions without an event")
 	s.react(500)
-	wait(counting)
+	s.waitCounted()
 	for post := range uint64(3 * partitions) { // posts that only exist there
-		e := schema.Event{PostID: 1000 + post, UserID: bots[0], Action: schema.Like, TimeMs: s.clock}
+		e := schema.Event{PostID: 1000 + post, UserID: s.bots[0], Action: schema.Like, TimeMs: s.clock}
 		s.want[fold.PairKey{PostID: e.PostID, UserID: e.UserID}] = e
 		s.produce(s.record(e))
 	}
 	s.react(100)
-	wait(counting)
-	require.Len(t, s.voided().Users, len(bots)+1)
+	s.waitCounted()
+	require.Len(t, s.voided().Users, len(s.bots)+1)
 
 	o := void.DefaultOptions()
-	o.Users, o.Layout, o.Timeout = bots, s.layout, patience
+	o.Users, o.Layout, o.Timeout = s.bots, s.layout, patience
 	o.Begin = noPhase
 	r, err := void.Run(t.Context(), o, s.Options, s.log)
 	require.NoError(t, err)
 	require.True(t, r.Complete)
-	wait(s.wanted)
+	s.bots = nil
+	s.waitCounted()
 	require.Len(t, s.voided().Users, 1)
 }
 
