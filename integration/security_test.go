@@ -234,12 +234,12 @@ func (s *secured) commands() {
 	s.as("import", "import", file)
 	s.want[1000] = count{likes: 1}
 	s.counted()
-	s.unusual()
 	bots := filepath.Join(s.t.TempDir(), "bots")
 	require.NoError(s.t, os.WriteFile(bots, []byte("# bots\n1\n50\n"), 0o600))
 	require.Contains(s.t, s.as("void", "void", "users", bots), "2 users: their reactions do not count")
-	require.Equal(s.t, "1\n50\n", s.as("void", "void", "list"))
+	require.Contains(s.t, s.as("void", "void", "list"), "1\n50\n")
 	s.as("void", "unvoid", "users", bots)
+	s.unusual()
 	s.as("forget", "forget", "user", "1000", "--yes") // who has no likes
 	s.as("forget", "forget", "user", "1", "--yes")
 	for post := range s.want {
