@@ -94,10 +94,8 @@ func TestVoid(t *testing.T) {
 
 	// What a rebuild makes of the events is the same.
 	p.stop()
-	o, says := rebuild.DefaultOptions(), &heard{}
-	o.Depth = rebuild.Events
-	_, err := rebuild.Run(t.Context(), o, s.Options, s.mysql, says, s.log)
-	require.NoError(t, err)
+	says := &heard{}
+	s.rebuild(rebuild.Events, says)
 	for partition := range partitions {
 		matches := fmt.Sprintf("partition %d: the state table matches likes", partition)
 		require.Contains(t, fmt.Sprint(says.said), matches)
