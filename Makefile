@@ -9,9 +9,9 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 FLAGS := -pgo=off -ldflags=-w
 export CGO_ENABLED ?= 0
 
-# Separate modules, because of their dependencies: the benchmark peers, and checkers of alert rules, dashboards and
-# deployment files that use the code of Prometheus, Kubernetes, Helm and BuildKit.
-MODULES := clients/go integration/peers integration/promcheck integration/deploycheck
+# Separate modules, because of their dependencies: what only releases have, the benchmark peers, and checkers of alert
+# rules, dashboards and deployment files that use the code of Prometheus, Kubernetes, Helm and BuildKit.
+MODULES := cli/full clients/go integration/peers integration/promcheck integration/deploycheck
 PEERS := integration/peers
 # Our replacements of other modules (replace in go.mod), which ./... does not include.
 REPLACED = $(if $(filter ./...,$(PKG)),github.com/DataDog/zstd github.com/dolthub/go-icu-regex)
@@ -26,8 +26,8 @@ PARALLEL ?= 8
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
 
-build: ## bin/kudos
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/kudos .
+build: ## bin/kudos, as released
+	CGO_ENABLED=0 $(GO) build -C cli/full -trimpath -o ../../bin/kudos .
 
 generate: ## generate code from the .proto files, and the diagram of the packages
 	$(GO) generate ./schema
@@ -117,7 +117,7 @@ modules:
 # govulncheck -version shows the age of the vulnerability database if it can be reached.
 vuln: ## check whether the program calls code with known vulnerabilities
 	@govulncheck=$$($(TOOL) -n govulncheck) && \
-	if $$govulncheck -version | grep -q '^DB updated:'; then $$govulncheck ./...; \
+	if $$govulncheck -version | grep -q '^DB updated:'; then $$govulncheck ./... && $$govulncheck -C cli/full ./...; \
 	else echo 'vuln: cannot reach the vulnerability database: nothing was checked'; fi
 
 # Offline first, which is faster; its output is discarded. If it fails, the second run shows what is wrong.

@@ -7,4 +7,4 @@ import (
 	"kudos/cli"
 )
 
-func main() { os.Exit(cli.Main()) }
+func main() { os.Exit(cli.Main(cli.Extras{})) }

@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"kudos/producer/bridge"
 )
 
 const (
@@ -23,13 +25,19 @@ const (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	extras         Extras
+}
+
+// Extras are what only cli/full builds in: parts that take long to compile, or depend on much.
+type Extras struct {
+	OpenRegistry func(bridge.RegistryOptions) (bridge.Registry, error)
 }
 
 // Main runs the command in the program's arguments and returns its exit code.
-func Main() int {
+func Main(extras Extras) int {
 	ctx, stop := signalContext(os.Stderr, os.Exit)
 	defer stop()
-	return (&app{os.Stdin, os.Stdout, os.Stderr}).run(ctx, os.Args[1:])
+	return (&app{os.Stdin, os.Stdout, os.Stderr, extras}).run(ctx, os.Args[1:])
 }
 
 // Root returns the command tree, for tests of the files shipped with the program.

@@ -33,7 +33,7 @@ const runAsKudos = "KUDOS_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsKudos) != "" {
-		os.Exit(Main())
+		os.Exit(Main(Extras{}))
 	}
 	for _, entry := range os.Environ() { // clear the settings of whoever runs the tests
 		name, _, _ := strings.Cut(entry, "=")
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 func kudos(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = (&app{strings.NewReader(stdin), &out, &errs}).run(t.Context(), args)
+	code = (&app{strings.NewReader(stdin), &out, &errs, Extras{}}).run(t.Context(), args)
 	return code, out.String(), errs.String()
 }
 
@@ -85,7 +85,7 @@ func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{cancel: cancel, code: make(chan int, 1)}
-	go func() { r.code <- (&app{http.NoBody, &r.stdout, &r.stderr}).run(ctx, args) }()
+	go func() { r.code <- (&app{http.NoBody, &r.stdout, &r.stderr, Extras{}}).run(ctx, args) }()
 	return r
 }
 

@@ -191,7 +191,7 @@ func TestDevRanksQuickly(t *testing.T) {
 		want := ranker.DefaultOptions()
 		c.want(&want)
 		var out testkit.Output
-		require.Equal(t, want, newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{}).cfg.Ranker, name)
+		require.Equal(t, want, newDevSystem(&app{http.NoBody, &out, &out, Extras{}}, cfg, devFlags{}).cfg.Ranker, name)
 		require.NoError(t, want.Validate())
 	}
 }
@@ -255,7 +255,7 @@ func TestDevShowsMillionsOfLikes(t *testing.T) {
 	cfg, err := config.Load(config.Sources{})
 	require.NoError(t, err)
 	var out testkit.Output
-	d := newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{})
+	d := newDevSystem(&app{http.NoBody, &out, &out, Extras{}}, cfg, devFlags{})
 	database, err := dev.StartDatabase("127.0.0.1:0")
 	require.NoError(t, err)
 	testrun.Start(t, "the database", time.Minute, database.Run)

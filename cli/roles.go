@@ -231,7 +231,8 @@ func (a *app) bridgeCommand() *cobra.Command {
 		Long: `Publish as likes what another system writes to a Kafka topic of its own: the changes of a
 table of likes that Debezium captures, events in JSON, or CloudEvents. bridge.columns says
 which columns or fields are the post, the user and the rest. docs/migration.md describes how
-to move from such a table to kudos while it is in use.
+to move from such a table to kudos while it is in use. With bridge.registry.url, values may be
+in Avro or JSON Schema, by a schema registry.
 
 Each source record is published exactly once: its position is committed in the transaction
 that publishes it. What is no change of a reaction goes to likes.dlt, with the reason.
@@ -252,7 +253,7 @@ SIGINT, and then finishes the batches in flight (bridge.shutdown_timeout). /live
 		if p.Bridge.Topic == "" {
 			return nil, usageError{errors.New("bridge.topic is not set: set it to the topic to read")}
 		}
-		p.Bridge.UserBuckets = p.Topics.Layout().UserBuckets()
+		p.Bridge.UserBuckets, p.Bridge.OpenRegistry = p.Topics.Layout().UserBuckets(), a.extras.OpenRegistry
 		return bridge.New(p.Bridge, p.Kafka, p.log, p.reg)
 	}, brokersFlag)
 }

@@ -27,11 +27,12 @@ import (
 
 // Bridge is the role. Several processes share the partitions of the source.
 type Bridge struct {
-	opts    Options
-	mapping *mapping
-	kafka   kafka.Clients
-	log     *slog.Logger
-	group   *stream.Processor
+	opts     Options
+	mapping  *mapping
+	registry Registry // nil without one
+	kafka    kafka.Clients
+	log      *slog.Logger
+	group    *stream.Processor
 
 	events, skipped prometheus.Counter
 	deadLetters     *prometheus.CounterVec // by reason
@@ -47,6 +48,15 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 		return nil, err
 	}
 	b := &Bridge{opts: opts, mapping: newMapping(&opts), kafka: kafka, log: log.With("role", "bridge")}
+	if opts.Registry.URL != "" {
+		if opts.OpenRegistry == nil {
+			return nil, errors.New("bridge.registry.url: this build has no client of schema registries; " +
+				"use a released program or image, or make build")
+		}
+		if b.registry, err = opts.OpenRegistry(opts.Registry); err != nil {
+			return nil, err
+		}
+	}
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,21 +22,36 @@ var formats = map[string]format{"debezium": debezium, "json": plainJSON, "cloude
 // maxSourceBytes bounds a source record, before it is decoded.
 const maxSourceBytes = 1 << 20
 
-func decode(f format, rec *kgo.Record) (*change, error) {
+func (b *Bridge) decode(ctx context.Context, rec *kgo.Record) (*change, error) {
 	if len(rec.Value) > maxSourceBytes {
 		return nil, &schema.PoisonError{Reason: schema.OverSize,
 			Detail: fmt.Sprintf("value has %d bytes, the limit is %d", len(rec.Value), maxSourceBytes)}
 	}
-	c, err := f(rec)
+	if b.registry != nil {
+		plain := *rec
+		for _, part := range []*[]byte{&plain.Key, &plain.Value} {
+			var err error
+			if isKey := part == &plain.Key; framed(*part) && (!isKey || b.mapping.captured) {
+				if *part, err = b.registry.JSON(ctx, *part); err != nil {
+					return nil, err
+				}
+			}
+		}
+		rec = &plain
+	}
+	c, err := formats[b.opts.Format](rec)
 	if err != nil && !errors.As(err, new(*schema.PoisonError)) {
 		err = &schema.PoisonError{Reason: schema.Undecodable, Detail: err.Error()}
 	}
 	return c, err
 }
 
-// withoutFraming takes off what serializers for a schema registry put in front of JSON: a zero, and the schema's id.
+// framed means that a serializer for a schema registry put a zero and the schema's id in front.
+func framed(value []byte) bool { return len(value) > 5 && value[0] == 0 }
+
+// withoutFraming takes that off JSON. Without a registry, JSON is known by how it begins.
 func withoutFraming(value []byte) []byte {
-	if len(value) > 5 && value[0] == 0 && value[5] == '{' {
+	if framed(value) && value[5] == '{' {
 		return value[5:]
 	}
 	return value

@@ -58,11 +58,17 @@ func TestFormats(t *testing.T) {
 		"CloudEvent, registry": {"cloudevents", "", framed(data), binary, cloud},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := decode(formats[tt.format], record(tt.key, tt.value, tt.headers))
+			got, err := decoder(tt.format).decode(t.Context(), record(tt.key, tt.value, tt.headers))
 			require.NoError(t, err)
 			require.Equal(t, tt.want, got)
 		})
 	}
+}
+
+func decoder(format string) *Bridge {
+	o := DefaultOptions()
+	o.Format = format
+	return &Bridge{opts: o, mapping: newMapping(&o)}
 }
 
 func record(key, value string, headers map[string]string) *kgo.Record {
@@ -98,13 +104,13 @@ func TestFormatsRefuse(t *testing.T) {
 		"a time of text":      {"cloudevents", "", "{}", badTime, "the CloudEvent's time"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := decode(formats[tt.format], record(tt.key, tt.value, tt.headers))
+			_, err := decoder(tt.format).decode(t.Context(), record(tt.key, tt.value, tt.headers))
 			var poison *schema.PoisonError
 			require.ErrorAs(t, err, &poison)
 			require.Equal(t, schema.Undecodable, poison.Reason)
 			require.Contains(t, poison.Detail, tt.want)
 		})
 	}
-	_, err := decode(plainJSON, record("", strings.Repeat(" ", maxSourceBytes+1), nil))
+	_, err := decoder("json").decode(t.Context(), record("", strings.Repeat(" ", maxSourceBytes+1), nil))
 	require.ErrorContains(t, err, "the limit is 1048576")
 }

@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +18,8 @@ type Options struct {
 	Group   string  `mapstructure:"group"`  // of the consumer offsets, and the prefix of the transactional ids
 	Format  string  `mapstructure:"format"` // debezium, json or cloudevents
 	Columns Columns `mapstructure:"columns"`
+	// Registry, if its URL is set, has the schemas of records that name one: in Avro, or JSON.
+	Registry RegistryOptions `mapstructure:"registry"`
 	// Reactions lists what the values of Columns.Reaction mean, as VALUE=ACTION; empty: they are named as in kudos.
 	Reactions []string `mapstructure:"reactions"`
 
@@ -27,6 +31,23 @@ type Options struct {
 	ShutdownTimeout    time.Duration `mapstructure:"shutdown_timeout"` // for the batch in flight after SIGTERM
 
 	UserBuckets schema.UserBuckets `mapstructure:"-"`
+	// OpenRegistry connects to Registry; nil in a program built without cli/full.
+	OpenRegistry func(RegistryOptions) (Registry, error) `mapstructure:"-"`
+}
+
+// RegistryOptions are the address of a schema registry with Confluent's API, and a user of it, or none.
+type RegistryOptions struct {
+	URL  string `mapstructure:"url"`
+	User string `mapstructure:"user"`
+	// Package config reads Password from PasswordFile, if that is set.
+	Password     string `mapstructure:"password"`
+	PasswordFile string `mapstructure:"password_file"`
+}
+
+// Registry decodes what serializers for a schema registry wrote.
+type Registry interface {
+	// JSON returns a value as JSON. It fails with a *schema.PoisonError if the value or its schema is invalid.
+	JSON(ctx context.Context, value []byte) ([]byte, error)
 }
 
 // Columns are the names of columns or JSON fields. Empty ones, except the ids, are not used.
@@ -61,9 +82,12 @@ func (o Options) Validate() error {
 		"topic: %s is a topic of kudos, not a source", o.Topic)
 	refuse(o.Group == "" || slices.Contains(groups, o.Group), "group: %q is empty, or a group of kudos", o.Group)
 	refuse(formats[o.Format] == nil, "format: %q is not one of debezium, json, cloudevents", o.Format)
+	at, err := url.Parse(o.Registry.URL)
+	refuse(o.Registry.URL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https"),
+		"registry.url: must be an http or https URL")
 	refuse(o.Columns.PostID == "", "columns.post_id: a name is needed")
 	refuse(o.Columns.UserID == "", "columns.user_id: a name is needed")
-	_, err := parseReactions(o.Reactions)
+	_, err = parseReactions(o.Reactions)
 	refuse(err != nil, "reactions: %v", err)
 	refuse(len(o.Reactions) > 0 && o.Columns.Reaction == "", "reactions: columns.reaction is not set")
 	refuse(o.MaxBatch < 1 || o.MaxBatch > 100_000, "max_batch: must be between 1 and 100000")

@@ -106,7 +106,7 @@ func (w *worker) Process(ctx context.Context, b *stream.Batch) error {
 	var skipped int
 	reasons := map[schema.PoisonReason]int{}
 	for _, rec := range b.Records {
-		record, err := w.publish(rec, &now.TimeMs)
+		record, err := w.publish(ctx, rec, &now.TimeMs)
 		var poison *schema.PoisonError
 		switch {
 		case errors.As(err, &poison):
@@ -137,8 +137,8 @@ func (w *worker) Process(ctx context.Context, b *stream.Batch) error {
 }
 
 // publish returns the record of likes that a source record becomes, or nil if it changes nothing.
-func (w *worker) publish(rec *kgo.Record, clockMs *int64) (*kgo.Record, error) {
-	c, err := decode(formats[w.opts.Format], rec)
+func (w *worker) publish(ctx context.Context, rec *kgo.Record, clockMs *int64) (*kgo.Record, error) {
+	c, err := w.decode(ctx, rec)
 	if c == nil || err != nil {
 		return nil, err
 	}
