@@ -100,16 +100,17 @@ func (s *shop) use(users int) (stop func() int64) {
 	return func() int64 { cancel(); working.Wait(); return changes.Load() }
 }
 
-// strike kills a bridge every few seconds, and every fourth time the connector, until stop, which returns how often.
+// strike kills a bridge every few seconds, and every fourth time the connector, if it has written 5,000 records since
+// the last time, until stop, which returns how often. On a busy machine a connector takes longer than a few seconds.
 func (s *shop) strike(bridges []*process) (stop func() int) {
 	ctx, cancel := context.WithCancel(s.t.Context())
-	struck, done := 0, make(chan struct{})
+	struck, had, done := 0, int64(0), make(chan struct{})
 	go func() {
 		defer close(done)
 		for ; ctx.Err() == nil; struck++ {
 			victim := bridges[struck%2].Server
-			if struck%4 == 1 {
-				victim = s.connect.Server
+			if n, err := s.sourceEnd(ctx); struck%4 == 1 && err == nil && n >= had+5_000 {
+				victim, had = s.connect.Server, n
 			}
 			select {
 			case <-ctx.Done():
@@ -125,6 +126,13 @@ func (s *shop) strike(bridges []*process) (stop func() int) {
 		}
 	}()
 	return func() int { cancel(); <-done; return struck }
+}
+
+// sourceEnd returns how many records the connector has written.
+func (s *shop) sourceEnd(ctx context.Context) (n int64, err error) {
+	ends, err := s.admin().ListEndOffsets(ctx, "shop."+sourceTopic)
+	ends.Each(func(o kadm.ListedOffset) { n += max(0, o.Offset) })
+	return n, err
 }
 
 func (s *shop) bridge(name string) *process {
@@ -174,10 +182,8 @@ func migrate(t *testing.T, rows int64) {
 	s.capture()
 	stopUse := s.use(users)
 	waitFor(t, time.Minute, "the first changes: an earlier signal would not be seen", func() bool {
-		ends, err := s.admin().ListEndOffsets(t.Context(), "shop."+sourceTopic)
+		n, err := s.sourceEnd(t.Context())
 		require.NoError(t, err)
-		var n int64
-		ends.Each(func(o kadm.ListedOffset) { n += max(0, o.Offset) })
 		return n > 0
 	})
 	s.db.MustExecContext(t.Context(), backfill)

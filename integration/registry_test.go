@@ -127,7 +127,8 @@ func runs(t testing.TB, program string, args ...string) {
 // waitSource waits until the topic of the connector has n records.
 func (s *shop) waitSource(n int64) {
 	waitSaid(s.t, time.Minute, "the changes", func() (bool, any) {
-		written := s.written(s.t.Context(), "shop."+sourceTopic)
+		written, err := s.sourceEnd(s.t.Context())
+		require.NoError(s.t, err)
 		return written >= n, written
 	})
 }

@@ -211,7 +211,9 @@ func (f *Engine) apply(p *pair, e *Event) {
 		}
 		return
 	}
-	f.recount(p, e.UserID)
+	if p.Void || len(f.voided) > 0 {
+		f.recount(p, e.UserID)
+	}
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
 	}
