@@ -90,9 +90,7 @@ func TestBotsAreVoidedUnderLoad(t *testing.T) {
 	parallel(t, tier.Verify)
 	s := newRealSystem(t)
 	b := newBots(s, 2000, 100)
-	dir := t.TempDir()
-	s.processor("one", "--set", "processor.state_dir="+dir).start()
-	other := s.processor("other").start()
+	other := s.twoProcessors()[1]
 	b.like()
 	stop := s.keepToggling(6, botPosts, 400)
 	ends := s.written(t.Context(), schema.TopicState)
@@ -100,6 +98,11 @@ func TestBotsAreVoidedUnderLoad(t *testing.T) {
 		"void", "users", b.file, "--brokers", s.brokerList())
 	voiding := background(t, func(ctx context.Context) (void.Report, error) { return b.run(ctx, "void") })
 	for kills := 0; kills < 3 || voiding.running(); kills++ {
+		before, _ := s.standing()
+		waitFor(t, time.Minute, "the fold to advance since the last kill", func() bool {
+			now, _ := s.standing()
+			return now > before || !voiding.running()
+		})
 		pause(t, 3*time.Second)
 		other.kill()
 		other.start()

@@ -32,7 +32,7 @@ func (b *Bridge) decode(ctx context.Context, rec *kgo.Record) (*change, error) {
 		for _, part := range []*[]byte{&plain.Key, &plain.Value} {
 			var err error
 			if isKey := part == &plain.Key; framed(*part) && (!isKey || b.mapping.captured) {
-				if *part, err = b.registry.JSON(ctx, *part); err != nil {
+				if *part, err = b.registry.JSON(ctx, *part, rec.Timestamp); err != nil {
 					return nil, err
 				}
 			}

@@ -4,9 +4,13 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,10 +23,14 @@ import (
 
 const (
 	timeout        = 5 * time.Second // of a request
-	maxSchemaBytes = 1 << 20
+	maxSchemaBytes = 8 << 20
+	maxTextBytes   = 300  // of a registry's message in errors and dead letters
 	maxSchemas     = 1000 // kept; all are dropped when there are more
 	maxReferences  = 100  // schemas that a schema refers to, directly or not
 	maxDepth       = 10   // of references
+	// spreadTime is how long a schema may take from one node of a registry to the others: until then, a record waits.
+	spreadTime = time.Minute
+	askAgain   = 5 * time.Second // for a schema that is not there
 )
 
 // Open returns a client; it connects to nothing yet.
@@ -37,7 +45,7 @@ func Open(o bridge.RegistryOptions) (bridge.Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bridge.registry: %w", err)
 	}
-	return &registry{client: client, schemas: map[int]toJSON{}}, nil
+	return &registry{client: client, schemas: map[int]known{}}, nil
 }
 
 // limited bounds the responses.
@@ -55,24 +63,36 @@ type registry struct {
 	client *sr.Client
 
 	mu      sync.Mutex
-	schemas map[int]toJSON // by id; schemas of an id never change
+	schemas map[int]known // by id
+}
+
+// known is what the registry said of a schema. It never changes, but for one that is not there.
+type known struct {
+	decode  toJSON
+	missing error
+	asked   time.Time
 }
 
 // toJSON decodes a value of one schema.
 type toJSON func(value []byte) ([]byte, error)
 
 // JSON implements bridge.Registry.
-func (r *registry) JSON(ctx context.Context, value []byte) ([]byte, error) {
+func (r *registry) JSON(ctx context.Context, value []byte, written time.Time) ([]byte, error) {
 	var header sr.ConfluentHeader
 	id, body, err := header.DecodeID(value)
-	if err != nil {
-		return nil, undecodable("%v", err)
+	if err != nil || id > math.MaxInt32 {
+		return nil, undecodable("no id of a schema: %d", id)
 	}
-	decode, err := r.decoder(ctx, id)
-	if err != nil {
+	s, err := r.schema(ctx, id)
+	switch {
+	case err != nil:
 		return nil, err
+	case s.missing != nil && time.Since(written) < spreadTime:
+		return nil, s.missing
+	case s.missing != nil:
+		return nil, undecodable("%v", s.missing)
 	}
-	plain, err := decode(body)
+	plain, err := s.decode(body)
 	if err != nil {
 		return nil, undecodable("schema %d: %v", id, err)
 	}
@@ -80,61 +100,86 @@ func (r *registry) JSON(ctx context.Context, value []byte) ([]byte, error) {
 }
 
 func undecodable(format string, args ...any) error {
-	return &schema.PoisonError{Reason: schema.Undecodable, Detail: fmt.Sprintf(format, args...)}
+	return &schema.PoisonError{Reason: schema.Undecodable, Detail: cut(fmt.Sprintf(format, args...))}
 }
 
-// decoder returns the decoder of a schema, and asks the registry if it is not known yet.
-func (r *registry) decoder(ctx context.Context, id int) (toJSON, error) {
+func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxTextBytes)], "") }
+
+// schema returns what is known of a schema, and asks the registry if that is nothing.
+func (r *registry) schema(ctx context.Context, id int) (known, error) {
 	r.mu.Lock()
-	decode, ok := r.schemas[id]
+	s, ok := r.schemas[id]
 	r.mu.Unlock()
-	if ok {
-		return decode, nil
+	if ok && (s.missing == nil || time.Since(s.asked) < askAgain) {
+		return s, nil
 	}
-	s, err := r.client.SchemaByID(ctx, id)
-	if err != nil {
-		return nil, described(err)
-	}
-	texts, err := r.withReferences(ctx, s, nil, 0)
-	if err != nil {
-		return nil, described(err)
-	}
-	if decode, err = compile(s.Type, texts); err != nil {
-		decode = func([]byte) ([]byte, error) { return nil, err }
+	texts, kind, err := r.texts(ctx, id)
+	switch {
+	case isMissing(err):
+		s = known{missing: described(err), asked: time.Now()}
+	case err != nil:
+		return s, described(err)
+	default:
+		decode, err := compile(kind, texts)
+		if err != nil {
+			decode = func([]byte) ([]byte, error) { return nil, err }
+		}
+		s = known{decode: decode}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.schemas) >= maxSchemas {
 		clear(r.schemas)
 	}
-	r.schemas[id] = decode
-	return decode, nil
+	r.schemas[id] = s
+	return s, nil
 }
 
-// described says whose error it is. What the registry does not have is an error of the record that names it.
+// isMissing tells the registry's own answer, such as 40403, from that of a server which is none.
+func isMissing(err error) bool {
+	var response *sr.ResponseError
+	return errors.As(err, &response) && response.StatusCode == http.StatusNotFound && response.ErrorCode/100 == 404
+}
+
 func described(err error) error {
 	var response *sr.ResponseError
-	switch {
-	case err == nil || errors.As(err, new(*schema.PoisonError)):
-		return err
-	case errors.As(err, &response) && response.StatusCode == http.StatusNotFound && response.ErrorCode > 0:
-		return undecodable("the schema registry: %s", response.Message)
+	if errors.As(err, &response) {
+		return fmt.Errorf("the schema registry (bridge.registry.url): HTTP status %d: %s", response.StatusCode,
+			cut(response.Error()))
 	}
 	return fmt.Errorf("the schema registry (bridge.registry.url): %w", err)
 }
 
-// withReferences appends the schemas that s refers to, each after those that it needs itself, and then s.
-func (r *registry) withReferences(ctx context.Context, s sr.Schema, texts []string, depth int) ([]string, error) {
+const unknownKind = sr.SchemaType(-1)
+
+// texts returns a schema and, before it, those that it refers to, each after those that it needs itself.
+func (r *registry) texts(ctx context.Context, id int) ([]string, sr.SchemaType, error) {
+	s, err := r.client.SchemaByID(ctx, id)
+	if err != nil && strings.Contains(err.Error(), "unknown schema type") {
+		return nil, unknownKind, nil // of which Apicurio has many
+	}
+	if err == nil && s.Schema == "" {
+		err = errors.New("it answers without a schema")
+	}
+	if err != nil || s.Type != sr.TypeAvro {
+		return nil, s.Type, err
+	}
+	texts, err := r.withReferences(sr.WithParams(ctx, sr.ShowDeleted), s, nil, map[string]bool{}, 0)
+	return texts, s.Type, err
+}
+
+func (r *registry) withReferences(ctx context.Context, s sr.Schema, texts []string, seen map[string]bool, depth int) (
+	[]string, error) {
 	for _, reference := range s.References {
-		if depth >= maxDepth || len(texts) >= maxReferences {
-			return nil, undecodable("the schema refers to more than %d others, or more than %d deep", maxReferences,
-				maxDepth)
+		if seen[reference.Name] || depth >= maxDepth || len(seen) >= maxReferences {
+			continue // beyond the limits, the schema cannot be compiled
 		}
+		seen[reference.Name] = true
 		other, err := r.client.SchemaByVersion(ctx, reference.Subject, reference.Version)
 		if err != nil {
 			return nil, err
 		}
-		if texts, err = r.withReferences(ctx, other.Schema, texts, depth+1); err != nil {
+		if texts, err = r.withReferences(ctx, other.Schema, texts, seen, depth+1); err != nil {
 			return nil, err
 		}
 	}
@@ -148,13 +193,13 @@ func compile(kind sr.SchemaType, texts []string) (toJSON, error) {
 		return func(value []byte) ([]byte, error) { return value, nil }, nil
 	case sr.TypeAvro:
 	default:
-		return nil, fmt.Errorf("it is in %s, neither Avro nor JSON Schema", kind)
+		return nil, errors.New("it is neither Avro nor JSON Schema")
 	}
-	var known avro.SchemaCache
+	var named avro.SchemaCache
 	var s *avro.Schema
 	for _, text := range texts {
 		var err error
-		if s, err = known.Parse(text); err != nil {
+		if s, err = named.Parse(text); err != nil {
 			return nil, err
 		}
 	}
@@ -167,6 +212,33 @@ func compile(kind sr.SchemaType, texts []string) (toJSON, error) {
 		if len(rest) > 0 {
 			return nil, fmt.Errorf("%d bytes follow the value", len(rest))
 		}
-		return s.EncodeJSON(decoded)
+		// Not by the schema's EncodeJSON: of a union's records it may take another than was written.
+		return json.Marshal(plain(decoded))
 	}, nil
+}
+
+// plain returns a decoded value with numbers for times, in milliseconds, and for decimals.
+func plain(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, field := range v {
+			v[name] = plain(field)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = plain(item)
+		}
+	case time.Time:
+		return v.UnixMilli()
+	case time.Duration:
+		return v.Milliseconds()
+	case *big.Rat:
+		if v.IsInt() {
+			return v.Num()
+		}
+		return v.FloatString(10)
+	case big.Rat:
+		return plain(&v)
+	}
+	return value
 }

@@ -97,19 +97,19 @@ func TestJSON(t *testing.T) {
 	created := time.UnixMilli(1_770_000_000_123).UTC()
 	value := encoded(t, written, map[string]any{"before": nil, "op": "c", "source": map[string]any{"ts_ms": int64(5)},
 		"after": map[string]any{"post_id": int64(1<<63 - 1), "user_id": int64(-1), "created_at": created}})
-	got, err := r.JSON(t.Context(), framed(t, id, value))
+	got, err := r.JSON(t.Context(), framed(t, id, value), time.Now())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"before":null,"after":{"post_id":9223372036854775807,"user_id":-1,"created_at":1770000000123},
 		"source":{"ts_ms":5},"op":"c"}`, string(got))
 	require.Contains(t, string(got), "9223372036854775807", "JSONEq rounds")
 
 	jsonID := f.register("reaction", sr.Schema{Schema: reaction, Type: sr.TypeJSON})
-	got, err = r.JSON(t.Context(), framed(t, jsonID, []byte(`{"post":1}`)))
+	got, err = r.JSON(t.Context(), framed(t, jsonID, []byte(`{"post":1}`)), time.Now())
 	require.NoError(t, err)
 	require.Equal(t, `{"post":1}`, string(got))
 
 	f.Close()
-	_, err = r.JSON(t.Context(), framed(t, id, value))
+	_, err = r.JSON(t.Context(), framed(t, id, value), time.Now())
 	require.NoError(t, err, "a schema is asked for once")
 }
 
@@ -124,11 +124,12 @@ func TestWhatCannotBeDecoded(t *testing.T) {
 		value string
 		says  string
 	}{
-		"unknown schema": {12345, "x", "the schema registry: "},
+		"unknown schema": {12345, "x", "the schema registry "},
+		"id above 2^31":  {1 << 31, "x", "no id of a schema"},
 		"cut off":        {id, "\x00\x02", fmt.Sprintf("schema %d: ", id)},
 		"too long":       {nulls, "\x00more", "4 bytes follow the value"},
 		"Protobuf": {f.register("proto", sr.Schema{Schema: `syntax = "proto3"; message M {}`, Type: sr.TypeProtobuf}), "x",
-			"it is in PROTOBUF, neither Avro nor JSON Schema"},
+			"it is neither Avro nor JSON Schema"},
 		"no Avro": {f.register("invalid", sr.Schema{Schema: `{"type":"recor"}`}), "x", "recor"},
 		// 2^40 elements of no bytes
 		"more elements than bytes": {nulls, "\x80\x80\x80\x80\x80\x40\x00", "schema"},
@@ -136,7 +137,7 @@ func TestWhatCannotBeDecoded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var poison *schema.PoisonError
 			for range 2 {
-				_, err := r.JSON(t.Context(), framed(t, c.id, []byte(c.value)))
+				_, err := r.JSON(t.Context(), framed(t, c.id, []byte(c.value)), time.Now().Add(-spreadTime))
 				require.ErrorAs(t, err, &poison)
 				require.Equal(t, schema.Undecodable, poison.Reason)
 				require.Contains(t, poison.Detail, c.says)
@@ -153,6 +154,12 @@ func TestRegistryThatDoesNotAnswer(t *testing.T) {
 	for name, answer := range map[string]srfake.Interceptor{
 		"error":          func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(503); return true },
 		"another server": func(w http.ResponseWriter, r *http.Request) bool { http.NotFound(w, r); return true },
+		"another API": func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error_code":404,"message":"HTTP 404 Not Found"}`)
+			return true
+		},
+		"no schema": func(w http.ResponseWriter, _ *http.Request) bool { fmt.Fprint(w, `{}`); return true },
 		"too much": func(w http.ResponseWriter, _ *http.Request) bool {
 			fmt.Fprintf(w, `{"schema":%q}`, strings.Repeat(" ", maxSchemaBytes))
 			return true
@@ -161,7 +168,7 @@ func TestRegistryThatDoesNotAnswer(t *testing.T) {
 		f.ClearInterceptors()
 		f.Intercept(answer)
 		r := f.open(bridge.RegistryOptions{})
-		_, err := r.JSON(t.Context(), framed(t, id, []byte("x")))
+		_, err := r.JSON(t.Context(), framed(t, id, []byte("x")), time.Time{})
 		require.ErrorContains(t, err, "the schema registry (bridge.registry.url): ", name)
 		require.NotErrorAs(t, err, new(*schema.PoisonError), name)
 	}
@@ -177,9 +184,38 @@ func TestReferencesAreBounded(t *testing.T) {
 		last = sr.Schema{Schema: fmt.Sprintf(`{"type":"record","name":"r%d","fields":[]}`, i),
 			References: []sr.SchemaReference{{Name: subject, Subject: subject, Version: 1}}}
 	}
-	_, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, f.register("last", last), []byte("x")))
+	_, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, f.register("last", last), []byte("x")), time.Now())
 	require.ErrorAs(t, err, new(*schema.PoisonError))
-	require.ErrorContains(t, err, "deep")
+	require.ErrorContains(t, err, "schema ")
+}
+
+// A schema may reach another node of the registry later than its first record does.
+func TestNewSchemaIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	r := f.open(bridge.RegistryOptions{})
+	value := framed(t, 7, []byte{0})
+	_, err := r.JSON(t.Context(), value, time.Now())
+	require.ErrorContains(t, err, "the schema registry (bridge.registry.url): ")
+	require.NotErrorAs(t, err, new(*schema.PoisonError))
+	_, err = r.JSON(t.Context(), value, time.Now().Add(-spreadTime))
+	require.ErrorAs(t, err, new(*schema.PoisonError))
+}
+
+// The branch of a union that was written decides, and numbers keep their meaning.
+func TestUnionsAndNumbers(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	text := `[{"type":"record","name":"Liked","fields":[{"name":"post","type":"long"}]},
+		{"type":"record","name":"Unliked","fields":[{"name":"post","type":"long"},{"name":"removed","type":"boolean"},
+		{"name":"id","type":{"type":"bytes","logicalType":"decimal","precision":20,"scale":0}},
+		{"name":"day","type":{"type":"int","logicalType":"date"}}]}]`
+	id := f.register("union", sr.Schema{Schema: text})
+	// the second branch; post 1; removed; 2 bytes: 0x3031 = 12337; day 1
+	value := []byte{2, 2, 1, 4, 0x30, 0x31, 2}
+	got, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, id, value), time.Now())
+	require.NoError(t, err)
+	require.JSONEq(t, `{"post":1,"removed":true,"id":12337,"day":86400000}`, string(got))
 }
 
 func TestAuthentication(t *testing.T) {
@@ -187,10 +223,10 @@ func TestAuthentication(t *testing.T) {
 	f := newFake(t, srfake.WithAuth("Basic a3Vkb3M6c2VjcmV0"))
 	f.SeedSchema("nulls", 1, 1, sr.Schema{Schema: `{"type":"array","items":"null"}`})
 	got, err := f.open(bridge.RegistryOptions{User: "kudos", Password: "secret"}).JSON(t.Context(),
-		framed(t, 1, []byte{0}))
+		framed(t, 1, []byte{0}), time.Now())
 	require.NoError(t, err)
 	require.Equal(t, "[]", string(got))
-	_, err = f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, 1, []byte{0}))
+	_, err = f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, 1, []byte{0}), time.Now())
 	require.ErrorContains(t, err, "the schema registry (bridge.registry.url): ")
 	require.NotErrorAs(t, err, new(*schema.PoisonError))
 }
@@ -213,7 +249,8 @@ func TestBridgeReadsAvro(t *testing.T) {
 		kafka.Write(&kgo.Record{Topic: topic, Key: framed(t, keyID, encoded(t, keys, ids)),
 			Value: framed(t, id, encoded(t, written, map[string]any{"before": nil, "after": ids, "op": "c",
 				"source": map[string]any{"ts_ms": now}}))},
-			&kgo.Record{Topic: topic, Value: framed(t, 999, []byte("x"))})
+			&kgo.Record{Topic: topic, Timestamp: time.Now().Add(-2 * spreadTime),
+				Value: framed(t, 999, []byte("x"))})
 	}
 	var failed bool
 	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
