@@ -46,8 +46,8 @@ type RegistryOptions struct {
 
 // Registry decodes what serializers for a schema registry wrote.
 type Registry interface {
-	// JSON returns a value as JSON. It fails with a *schema.PoisonError if the value or its schema is invalid, or is not
-	// known some time after the value was written.
+	// JSON returns a value as JSON. It fails with a *schema.PoisonError if the value or its schema is invalid, or the
+	// schema is not there some time after the value was written.
 	JSON(ctx context.Context, value []byte, written time.Time) ([]byte, error)
 }
 
@@ -86,7 +86,7 @@ func (o Options) Validate() error {
 	at, err := url.Parse(o.Registry.URL)
 	refuse(o.Registry.URL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https"),
 		"registry.url: must be an http or https URL")
-	refuse(at != nil && at.User != nil, "registry.url: use bridge.registry.user and password: URLs are in error messages")
+	refuse(at != nil && at.User != nil, "registry.url: set bridge.registry.user instead: URLs are in error messages")
 	refuse(o.Columns.PostID == "", "columns.post_id: a name is needed")
 	refuse(o.Columns.UserID == "", "columns.user_id: a name is needed")
 	_, err = parseReactions(o.Reactions)
