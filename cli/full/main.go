@@ -1,5 +1,5 @@
-// Command full is kudos as it is released: with schema registries. Such parts take long to compile or depend on much, so
-// they are a module of their own, and `go run .` in the root directory, for a first look, does without.
+// Command full is kudos as it is released: with a client of schema registries. What takes long to compile, or depends on
+// much, is in this module of its own, so that `go run .` in the root directory, for a first look, does without.
 package main
 
 import (

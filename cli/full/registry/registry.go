@@ -117,10 +117,13 @@ func (r *registry) schema(ctx context.Context, id int) (known, error) {
 	switch {
 	case isMissing(err):
 		s = known{missing: described(err), asked: time.Now()}
-	case err != nil:
+	case err != nil && !errors.Is(err, errReferences):
 		return s, described(err)
 	default:
-		decode, err := compile(kind, texts)
+		decode := toJSON(nil)
+		if err == nil {
+			decode, err = compile(kind, texts)
+		}
 		if err != nil {
 			decode = func([]byte) ([]byte, error) { return nil, err }
 		}
@@ -152,6 +155,8 @@ func described(err error) error {
 
 const unknownKind = sr.SchemaType(-1)
 
+var errReferences = fmt.Errorf("it refers to more than %d others, or over more than %d steps", maxReferences, maxDepth)
+
 // texts returns a schema and, before it, those that it refers to, each after those that it needs itself.
 func (r *registry) texts(ctx context.Context, id int) ([]string, sr.SchemaType, error) {
 	s, err := r.client.SchemaByID(ctx, id)
@@ -171,8 +176,11 @@ func (r *registry) texts(ctx context.Context, id int) ([]string, sr.SchemaType, 
 func (r *registry) withReferences(ctx context.Context, s sr.Schema, texts []string, seen map[string]bool, depth int) (
 	[]string, error) {
 	for _, reference := range s.References {
-		if seen[reference.Name] || depth >= maxDepth || len(seen) >= maxReferences {
-			continue // beyond the limits, the schema cannot be compiled
+		if seen[reference.Name] {
+			continue
+		}
+		if depth >= maxDepth || len(seen) >= maxReferences {
+			return nil, errReferences
 		}
 		seen[reference.Name] = true
 		other, err := r.client.SchemaByVersion(ctx, reference.Subject, reference.Version)

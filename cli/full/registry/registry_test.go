@@ -26,9 +26,11 @@ const (
 	row = `{"type":"record","name":"Value","namespace":"shop.post_likes","fields":[
 		{"name":"post_id","type":"long"},{"name":"user_id","type":"long"},
 		{"name":"created_at","type":["null",{"type":"long","logicalType":"timestamp-millis"}],"default":null}]}`
-	key      = `{"type":"record","name":"Key","fields":[{"name":"post_id","type":"long"},{"name":"user_id","type":"long"}]}`
+	key = `{"type":"record","name":"Key","fields":[
+		{"name":"post_id","type":"long"},{"name":"user_id","type":"long"}]}`
 	envelope = `{"type":"record","name":"Envelope","namespace":"shop.post_likes","fields":[
-		{"name":"before","type":["null","Value"],"default":null},{"name":"after","type":["null","Value"],"default":null},
+		{"name":"before","type":["null","Value"],"default":null},
+		{"name":"after","type":["null","Value"],"default":null},
 		{"name":"source","type":{"type":"record","name":"Source","fields":[{"name":"ts_ms","type":"long"}]}},
 		{"name":"op","type":"string"}]}`
 	reaction = `{"type":"object","properties":{"post":{"type":"integer"}}}`
@@ -128,7 +130,7 @@ func TestWhatCannotBeDecoded(t *testing.T) {
 		"id above 2^31":  {1 << 31, "x", "no id of a schema"},
 		"cut off":        {id, "\x00\x02", fmt.Sprintf("schema %d: ", id)},
 		"too long":       {nulls, "\x00more", "4 bytes follow the value"},
-		"Protobuf": {f.register("proto", sr.Schema{Schema: `syntax = "proto3"; message M {}`, Type: sr.TypeProtobuf}), "x",
+		"Protobuf": {f.register("proto", sr.Schema{Schema: `message M {}`, Type: sr.TypeProtobuf}), "x",
 			"it is neither Avro nor JSON Schema"},
 		"no Avro": {f.register("invalid", sr.Schema{Schema: `{"type":"recor"}`}), "x", "recor"},
 		// 2^40 elements of no bytes
@@ -184,9 +186,35 @@ func TestReferencesAreBounded(t *testing.T) {
 		last = sr.Schema{Schema: fmt.Sprintf(`{"type":"record","name":"r%d","fields":[]}`, i),
 			References: []sr.SchemaReference{{Name: subject, Subject: subject, Version: 1}}}
 	}
-	_, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, f.register("last", last), []byte("x")), time.Now())
+	value := framed(t, f.register("last", last), []byte("x"))
+	_, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), value, time.Now())
 	require.ErrorAs(t, err, new(*schema.PoisonError))
-	require.ErrorContains(t, err, "schema ")
+	require.ErrorContains(t, err, "it refers to more than")
+
+	wide := sr.Schema{Schema: `"long"`}
+	for i := range maxReferences + 1 {
+		subject := fmt.Sprint("w", i)
+		f.register(subject, sr.Schema{Schema: fmt.Sprintf(`{"type":"record","name":"w%d","fields":[]}`, i)})
+		wide.References = append(wide.References, sr.SchemaReference{Name: subject, Subject: subject, Version: 1})
+	}
+	value = framed(t, f.register("wide", wide), []byte("x"))
+	_, err = f.open(bridge.RegistryOptions{}).JSON(t.Context(), value, time.Now())
+	require.ErrorContains(t, err, "it refers to more than")
+}
+
+// A dead letter has room for a short message.
+func TestMessagesAreCut(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, `{"error_code":40403,"message":%q}`, strings.Repeat("x", 1<<20))
+		return true
+	})
+	_, err := f.open(bridge.RegistryOptions{}).JSON(t.Context(), framed(t, 1, []byte("x")), time.Time{})
+	var poison *schema.PoisonError
+	require.ErrorAs(t, err, &poison)
+	require.LessOrEqual(t, len(poison.Detail), maxTextBytes)
 }
 
 // A schema may reach another node of the registry later than its first record does.
@@ -231,7 +259,7 @@ func TestAuthentication(t *testing.T) {
 	require.NotErrorAs(t, err, new(*schema.PoisonError))
 }
 
-// A bridge publishes what is in Avro, waits for a registry that does not answer, and goes on past invalid records.
+// A bridge publishes what is in Avro, waits for a registry that does not answer, and continues after invalid records.
 func TestBridgeReadsAvro(t *testing.T) {
 	t.Parallel()
 	const topic = "shop.shop.post_likes"
