@@ -47,7 +47,7 @@ func buildImage(t testing.TB) *image {
 		}
 		// Without default.pgo, whose use would recompile everything and change nothing here.
 		run := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "/out/", i.root+"/"))
-		run.Dir, run.Env = source, append(os.Environ(), "GOFLAGS=-pgo=off", "VERSION=v1.2.3")
+		run.Dir, run.Env = source, append(os.Environ(), "GOFLAGS=-pgo=off", "VERSION=v1.2.3", "PROGRAM=full")
 		out, err := run.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", command, out)
 	}
@@ -181,7 +181,8 @@ func TestImageRuns(t *testing.T) {
 	elsewhere.waitLogged("mkdir /elsewhere: read-only file system")
 }
 
-// requireConfined: a process runs as the image's user, without capabilities and without a way to gain any.
+// requireConfined: a process runs as the image's user, without capabilities and without a way to gain any, and sees no
+// mounts but its own.
 func requireConfined(t *testing.T, i *image, pid int) {
 	status := readText(t, fmt.Sprintf("/proc/%d/status", pid))
 	uid, gid := i.user()
@@ -191,7 +192,14 @@ func requireConfined(t *testing.T, i *image, pid int) {
 	} {
 		require.Contains(t, status, "\n"+field+":"+value+"\n")
 	}
-	root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", pid))
+	root, err := os.Stat(fmt.Sprintf("/proc/%d/root", pid))
 	require.NoError(t, err)
-	require.Equal(t, i.root, root)
+	own, err := os.Stat(i.root)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(own, root))
+	mounts := readText(t, fmt.Sprintf("/proc/%d/mountinfo", pid))
+	require.NotEmpty(t, mounts)
+	for line := range strings.Lines(mounts) {
+		require.Contains(t, []string{"/", i.WorkingDir}, strings.Fields(line)[4], "a mount that is not the container's")
+	}
 }

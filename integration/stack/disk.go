@@ -56,7 +56,9 @@ func LosePower(servers ...*Server) (err error) {
 			p.Kill() // it may have ended by itself when it could not write
 		}
 		s.disk.mounted = false
-		err = errors.Join(err, s.disk.sh(`umount "$0"`))
+		// While a copy of the mount is in another mount namespace, another mount would get the dead file system again.
+		err = errors.Join(err, s.disk.sh(`umount "$0"
+			timeout 60 sh -c 'while losetup -j "$0" | grep -q .; do sleep 0.1; done' "$0.img"`))
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -10,7 +11,8 @@ import (
 	"kudos/integration/tier"
 )
 
-// TestDiskLosesPower proves the instrument: what was synced survives, what was not vanishes.
+// TestDiskLosesPower proves the instrument: what was synced survives, what was not vanishes, also if another mount
+// namespace keeps the file system for a while.
 func TestDiskLosesPower(t *testing.T) {
 	tier.Verify(t)
 	Require(t, NeedDisk)
@@ -24,6 +26,7 @@ func TestDiskLosesPower(t *testing.T) {
 		func() error { _, err := f.WriteString("a"); return err }, f.Sync,
 		func() error { _, err := f.WriteString("b"); return err }, f.Close,
 		func() error { return os.WriteFile(filepath.Join(dir, "unsynced"), nil, 0o644) },
+		exec.Command("unshare", "--mount", "sh", "-c", "sleep 1 &").Run,
 		func() error { return LosePower(&Server{disk: d}) }, d.mount,
 	} {
 		require.NoError(t, step())

@@ -54,7 +54,11 @@ func (c *container) become() error {
 			}
 			return unix.Mount(c.Volume, filepath.Join(c.Root, c.WorkingDir), "", unix.MS_BIND, "")
 		}},
-		{"change the root", func() error { return unix.Chroot(c.Root) }},
+		{"enter the root", func() error { return unix.Chdir(c.Root) }},
+		// This mounts the old root over the new one, and the next step unmounts it with all that is mounted in it: a
+		// copy of a mount keeps a file system in use that is unmounted elsewhere.
+		{"change the root", func() error { return unix.PivotRoot(".", ".") }},
+		{"unmount the old root", func() error { return unix.Unmount(".", unix.MNT_DETACH) }},
 		{"change the directory", func() error { return unix.Chdir(c.WorkingDir) }},
 		{"set no_new_privs", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"drop all groups", func() error { return syscall.Setgroups(nil) }},
