@@ -11,7 +11,7 @@ export CGO_ENABLED ?= 0
 
 # Separate modules, because of their dependencies: what only releases have, the benchmark peers, and checkers of alert
 # rules, dashboards and deployment files that use the code of Prometheus, Kubernetes, Helm and BuildKit.
-MODULES := cli/full clients/go integration/peers integration/promcheck integration/deploycheck
+MODULES := cli/full cli/lake clients/go integration/peers integration/promcheck integration/deploycheck
 PEERS := integration/peers
 # Our replacements of other modules (replace in go.mod), which ./... does not include.
 REPLACED = $(if $(filter ./...,$(PKG)),github.com/DataDog/zstd github.com/dolthub/go-icu-regex)
@@ -21,13 +21,16 @@ PKG ?= ./...
 PARALLEL ?= 8
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot openapi clients
+.PHONY: help build iceberg generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules package snapshot openapi clients
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
 
 build: ## bin/kudos, as released
 	CGO_ENABLED=0 $(GO) build -C cli/full -trimpath -o ../../bin/kudos .
+
+iceberg: ## bin/kudos-iceberg, as released
+	CGO_ENABLED=0 $(GO) build -C cli/lake -trimpath -o ../../bin/kudos-iceberg .
 
 generate: ## generate code from the .proto files, and the diagram of the packages
 	$(GO) generate ./schema
@@ -65,18 +68,20 @@ test: deps lint ## before you propose a change, some 5 minutes: check, and the w
 
 verify: test verify-adds ## before a release, some 27 minutes: also race detector, every park, walk-throughs, image, peers, fuzzing
 
-# What CI runs after `make test`. The race detector runs on every package, and then on the program with real servers, in
-# tests that kill and restart it: a race exits the program, so the test fails. The CPU-intensive rest runs without it.
+# What CI runs after `make test`: first the modules, which the tests of all then find compiled. The race detector runs on
+# every package, and then on the program with real servers, in tests that kill and restart it: a race exits the program,
+# so the test fails. The CPU-intensive rest runs without it.
 RACE_SYSTEM := 'TestCountsAreExactWhenProcessorsAreKilled|TestReadersShowTransactionsWhole|TestOneLikeIsTraced|TestRollingRestartLosesNothing'
 VERIFY = $(if $(filter ./...,$(PKG)),$$(grep -rlE --include=*_test.go 'tier\.(Verify|Size)\b' . | xargs -n1 dirname | sort -u | grep -vx ./integration/tier),$(PKG))
 verify-adds: deps generated vuln
+	@$(MAKE) --no-print-directory modules
+	@$(GO) build -C integration/s3server $(FLAGS) -o /dev/null . # so that the tests that need it compile nothing
 	KUDOS_TEST_TIER=check CGO_ENABLED=1 $(GO) test -race -short $(FLAGS) -vet=off -parallel $(PARALLEL) -timeout 20m $(PKG)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && export KUDOS_TEST_PROGRAM="$$dir/kudos" && set -x && \
 	CGO_ENABLED=1 $(GO) build -race $(FLAGS) -o "$$KUDOS_TEST_PROGRAM" . && \
 	GORACE=halt_on_error=1 $(GO) test $(FLAGS) -vet=off -count=1 -timeout 20m -run $(RACE_SYSTEM) ./integration && \
 	$(GO) build $(FLAGS) -o "$$KUDOS_TEST_PROGRAM" . && \
 	KUDOS_TEST_TIER=verify-adds $(GO) test $(FLAGS) -vet=off -count=1 -parallel $(PARALLEL) -timeout 40m $(VERIFY)
-	@$(MAKE) --no-print-directory modules
 	@$(MAKE) --no-print-directory streams
 	@$(MAKE) --no-print-directory package
 	@$(MAKE) --no-print-directory openapi
@@ -117,7 +122,7 @@ modules:
 # govulncheck -version shows the age of the vulnerability database if it can be reached.
 vuln: ## check whether the program calls code with known vulnerabilities
 	@govulncheck=$$($(TOOL) -n govulncheck) && \
-	if $$govulncheck -version | grep -q '^DB updated:'; then $$govulncheck ./... && $$govulncheck -C cli/full ./...; \
+	if $$govulncheck -version | grep -q '^DB updated:'; then $$govulncheck ./... && $$govulncheck -C cli/full ./... && $$govulncheck -C cli/lake ./...; \
 	else echo 'vuln: cannot reach the vulnerability database: nothing was checked'; fi
 
 # Offline first, which is faster; its output is discarded. If it fails, the second run shows what is wrong.

@@ -36,9 +36,10 @@ type Archive struct {
 
 	rows, files, bytes prometheus.Counter
 
-	follower  *stream.Follower
-	directory *directory // set by Run
-	left      sync.Map   // by partition: the error of the last Close, if it could not finish the open file
+	follower *stream.Follower
+	table    Table
+	contents *contents // set by Run
+	left     sync.Map  // by partition: the error of the last Close, if it could not finish the open file
 }
 
 // New returns an archive; it starts nothing.
@@ -47,6 +48,10 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 		return nil, err
 	}
 	a := &Archive{opts: opts, kafka: kafka, log: log.With("role", name)}
+	var err error
+	if a.table, err = opts.openTable(a.log); err != nil {
+		return nil, err
+	}
 	counter := func(name, help string) prometheus.Counter {
 		return promauto.With(reg).NewCounter(prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help})
 	}
@@ -69,21 +74,29 @@ const (
 
 // Run archives until ctx ends, then finishes the open files. While Kafka is unavailable it waits instead of returning.
 func (a *Archive) Run(ctx context.Context) (err error) {
-	if a.directory, err = openDirectory(a.opts.Dir); err != nil {
+	store, err := a.opts.open()
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.directory.Close()) }()
+	defer func() { err = errors.Join(err, store.Close()) }()
+	a.contents = &contents{Store: store, table: a.table, columns: a.opts.columns()}
 	topics, err := a.lookUp(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	var park *stream.ParkError
-	if err := a.directory.belongTo(updatesOf(topics)); errors.As(err, &park) {
+	if err := a.contents.belongTo(updatesOf(topics)); errors.As(err, &park) {
 		return fmt.Errorf("%w (action: %s)", err, park.Action)
 	} else if err != nil {
 		return err
 	}
+	tables, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { a.table.Run(tables, store) })
 	err = a.follower.Run(ctx)
+	stop() // it commits the files that Run finished at last
+	running.Wait()
 	for _, left := range a.left.Range {
 		err = errors.Join(err, left.(error))
 	}
@@ -119,7 +132,7 @@ func (a *Archive) Ready() error {
 	if err != nil {
 		return err
 	}
-	return stream.ReadyOf(name, statuses)
+	return errors.Join(stream.ReadyOf(name, statuses), a.table.Ready())
 }
 
 // Detail returns the status of each partition, for /readyz?verbose.

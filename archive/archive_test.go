@@ -102,7 +102,7 @@ func TestFailureLeavesAConsistentState(t *testing.T) {
 			err := (&partition{}).leave(w, c.err)
 			require.Equal(t, c.cause, stream.FailureOf(err).Cause)
 			require.Len(t, rowsOf(t, o), c.rows)
-			w = testWriter(t, w.directory, o)
+			w = testWriter(t, w.contents, o)
 			require.Equal(t, c.rows > 0, w.begun)
 		})
 	}

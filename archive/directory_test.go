@@ -45,7 +45,7 @@ func (s *steps) of(f *directory) {
 // TestWriteOrderOnDisk checks the order of syncs: a machine crash keeps what was synced, and any part of the rest.
 func TestWriteOrderOnDisk(t *testing.T) {
 	s, w := &steps{}, newWriter(t, position{})
-	s.of(w.directory)
+	s.of(diskOf(w.contents))
 	w.mustTake(t, update(0, 0, noon, 1))
 	require.NoError(t, w.commit())
 	file := "./hour=2026-11-21T12/p3-00000000000000000000-00000000000000000001.parquet"
@@ -57,7 +57,7 @@ func TestWriteOrderOnDisk(t *testing.T) {
 	), s.done)
 
 	s.done = nil
-	w = testWriter(t, w.directory, w.opts)
+	w = testWriter(t, w.contents, w.opts)
 	require.Equal(t, []string{"sync ."}, s.done, "the position it resumes from is kept")
 	s.done = nil
 	w.mustTake(t, progress(1, 1, noon))
@@ -106,11 +106,11 @@ func TestEachRowIsArchivedOnceWhateverFails(t *testing.T) {
 
 // archiveOn archives a log in a new process, with four records per commit.
 func archiveOn(t *testing.T, o Options, s *steps, log []*kgo.Record) (err error) {
-	f, err := openDirectory(o.Dir)
+	d, err := openDirectory(o.Dir)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	s.of(f)
-	w, err := openWriter(f, o, 3)
+	defer func() { require.NoError(t, d.Close()) }()
+	s.of(d)
+	w, err := openWriter(&contents{Store: d, table: noTable{}}, o, 3)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func TestFailedWriterRejectsFurtherUse(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.ErrorContains(t, w.commit(), "could not be written")
 	require.NoError(t, w.discard())
-	w = testWriter(t, w.directory, w.opts)
+	w = testWriter(t, w.contents, w.opts)
 	require.False(t, w.begun)
 	require.Empty(t, files(t, w.opts))
 	left, err := os.ReadDir(w.opts.Dir)
@@ -147,11 +147,11 @@ func TestFailedWriterRejectsFurtherUse(t *testing.T) {
 	require.Len(t, left, 1, "unfinished files are removed: %v", left)
 }
 
-func archived(t *testing.T) (Options, *directory) {
+func archived(t *testing.T) (Options, *contents) {
 	w := newWriter(t, position{})
 	w.mustTake(t, update(0, 0, noon, 1))
 	require.NoError(t, w.commit())
-	return w.opts, w.directory
+	return w.opts, w.contents
 }
 
 func says(t *testing.T, err error, cause stream.Cause, what string) {
@@ -165,7 +165,7 @@ func says(t *testing.T, err error, cause stream.Cause, what string) {
 func TestDirectoryIsLocked(t *testing.T) {
 	t.Run("files without a position", func(t *testing.T) {
 		o, f := archived(t)
-		require.NoError(t, os.Remove(f.path("_p3.json")))
+		require.NoError(t, os.Remove(diskOf(f).path("_p3.json")))
 		_, err := openWriter(f, o, 3)
 		says(t, err, stream.CauseState, "_p3.json is missing")
 		_, err = openWriter(f, o, 4)
@@ -173,26 +173,27 @@ func TestDirectoryIsLocked(t *testing.T) {
 	})
 	t.Run("files that were moved away are not recreated", func(t *testing.T) {
 		o, f := archived(t)
-		require.NoError(t, os.RemoveAll(f.path("hour=2026-11-21T12")))
+		require.NoError(t, os.RemoveAll(diskOf(f).path("hour=2026-11-21T12")))
 		require.EqualValues(t, 1, testWriter(t, f, o).next)
 	})
 	t.Run("a damaged position", func(t *testing.T) {
 		o, f := archived(t)
-		require.NoError(t, os.WriteFile(f.path("_p3.json"), nil, 0o600))
+		require.NoError(t, os.WriteFile(diskOf(f).path("_p3.json"), nil, 0o600))
 		_, err := openWriter(f, o, 3)
 		says(t, err, stream.CauseState, "_p3.json: unexpected end of JSON")
 	})
 	t.Run("another log", func(t *testing.T) {
 		_, f := archived(t)
-		id := identity{"cluster", "topic", 4}
+		id := identity{"cluster", "topic", 4, ""}
 		require.NoError(t, f.belongTo(id))
 		require.NoError(t, f.belongTo(id))
 		for _, other := range []identity{
-			{"x", "topic", 4}, {"cluster", "x", 4}, {"cluster", "topic", 3}, {"cluster", "x", 5}, {"x", "topic", 5},
+			{"x", "topic", 4, ""}, {"cluster", "x", 4, ""}, {"cluster", "topic", 3, ""}, {"cluster", "x", 5, ""},
+			{"x", "topic", 5, ""},
 		} {
 			says(t, f.belongTo(other), stream.CauseTopics, "another like-updates")
 		}
-		require.NoError(t, f.belongTo(identity{"cluster", "topic", 5}), "partitions were added")
+		require.NoError(t, f.belongTo(identity{"cluster", "topic", 5, ""}), "partitions were added")
 		says(t, f.belongTo(id), stream.CauseTopics, "another like-updates")
 	})
 }
@@ -206,7 +207,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 		require.NoError(t, os.Rename(o.Dir, o.Dir+"-old"))
 		other := testDirectory(t, o)
 		require.NoError(t, other.belongTo(identity{}))
-		inFlight := other.path(unfinishedName(3, 1)) // another process's
+		inFlight := diskOf(other).path(unfinishedName(3, 1)) // another process's
 		require.NoError(t, os.WriteFile(inFlight, nil, 0o600))
 		says(t, w.commit(), stream.CauseState, "was deleted or replaced")
 		_, err := openWriter(f, o, 3)

@@ -31,18 +31,18 @@ func newPartition(a *Archive, of stream.Assignment) *partition {
 		id: identityOf(of.Log.ClusterID, of.Log.TopicID, of.Partitions), log: a.log.With("partition", of.Partition)}
 }
 
-// Fence does nothing: the lock on the directory excludes other writers.
+// Fence does nothing: other writers are excluded by the Store.
 func (p *partition) Fence(context.Context) error { return nil }
 
 // Open resumes at the partition's position.
 func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
-	if err := p.archive.directory.belongTo(p.id); err != nil {
+	if err := p.archive.contents.belongTo(p.id); err != nil {
 		return at, err
 	}
 	if p.cl, err = p.archive.kafka.NewClient(p.log); err != nil {
 		return at, err
 	}
-	if p.writer, err = openWriter(p.archive.directory, p.archive.opts, p.number); err != nil {
+	if p.writer, err = openWriter(p.archive.contents, p.archive.opts, p.number); err != nil {
 		return at, err
 	}
 	p.writer.finished = p.finished
@@ -88,7 +88,7 @@ func (p *partition) findPosition(ctx context.Context) error {
 	}
 	// If partitions were added, the follower soon reopens all of them.
 	if is := updatesOf(topics); is != p.id && !p.id.grewTo(is) {
-		return anotherLog(p.archive.directory.root, p.id, is)
+		return anotherLog(p.archive.contents.String(), p.id, is)
 	}
 	w := p.writer
 	if !w.begun {

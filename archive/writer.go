@@ -3,9 +3,8 @@ package archive
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -16,14 +15,14 @@ import (
 )
 
 const (
-	hourPrefix = "hour="
+	HourPrefix = "hour=" // of the directories of files with rows
 	hourFormat = "2006-01-02T15"
 	writeRows  = 4096 // how many rows are buffered before they are written to the file
 )
 
 // writer writes a partition's files. After a failed write it is unusable; a new one resumes from the position on disk.
 type writer struct {
-	directory *directory
+	contents  *contents
 	opts      Options
 	partition int32
 	finished  func(file string, rows, bytes int64) // called with each file that is in its place
@@ -42,12 +41,13 @@ type writer struct {
 }
 
 // openWriter resumes from the partition's position on disk. If there is none, the caller must call begin.
-func openWriter(d *directory, opts Options, partition int32) (*writer, error) {
-	at, begun, err := d.load(partition)
+func openWriter(f *contents, opts Options, partition int32) (*writer, error) {
+	at, begun, err := f.load(partition)
 	if err != nil {
 		return nil, err
 	}
-	return &writer{directory: d, opts: opts, partition: partition, finished: func(string, int64, int64) {},
+	f.table.Add(at.NotInTable)
+	return &writer{contents: f, opts: opts, partition: partition, finished: func(string, int64, int64) {},
 		archived: at, begun: begun, next: at.NextOffset, nextSeq: at.NextSeq}, nil
 }
 
@@ -58,7 +58,7 @@ func (w *writer) begin(at position, certain bool) error {
 	if !certain {
 		return nil
 	}
-	if err := w.directory.write(positionName(w.partition), at); err != nil {
+	if err := w.contents.write(positionName(w.partition), at); err != nil {
 		return w.fail(err)
 	}
 	w.begun = true
@@ -117,7 +117,7 @@ func (w *writer) open(hour time.Time, n int, now time.Time) (err error) {
 	}
 	if w.out == nil {
 		w.hour = hour
-		w.out, err = createOutput(w.directory, unfinishedName(w.partition, w.archived.NextOffset), w.opts)
+		w.out, err = createOutput(w.contents, unfinishedName(w.partition, w.archived.NextOffset), w.opts)
 	}
 	return w.fail(err)
 }
@@ -133,7 +133,7 @@ func (w *writer) flush() error {
 	}
 	n, err := w.out.parquet.Write(w.rows)
 	if err != nil {
-		return fmt.Errorf("archive.dir: writing %s: %w", w.out.file.Name(), err)
+		return fmt.Errorf("archive.dir: writing %s: %w", w.out.name, err)
 	}
 	w.out.rows += int64(n)
 	w.rows = w.rows[:0]
@@ -154,7 +154,8 @@ func (w *writer) tryCommit() error {
 	case w.next == w.archived.NextOffset:
 		return nil
 	}
-	to := position{NextOffset: w.next, NextSeq: w.nextSeq}
+	table := w.contents.table
+	to := position{NextOffset: w.next, NextSeq: w.nextSeq, NotInTable: table.Left(w.archived.NotInTable)}
 	if w.out != nil {
 		if err := w.flush(); err != nil {
 			return err
@@ -162,22 +163,20 @@ func (w *writer) tryCommit() error {
 		if err := w.out.finish(); err != nil {
 			return err
 		}
-		to.Unfinished = unfinishedName(w.partition, w.archived.NextOffset)
-		to.File = filepath.Join(hourPrefix+w.hour.Format(hourFormat),
+		to.Unfinished = w.out.name
+		to.File = path.Join(HourPrefix+w.hour.Format(hourFormat),
 			fmt.Sprintf("p%d-%020d-%020d.parquet", w.partition, w.archived.NextOffset, w.next))
-		// The file's name must be on disk before the position that refers to it.
-		if err := w.directory.syncDir(w.directory.root); err != nil {
-			return err
-		}
+		to.NotInTable = append(to.NotInTable, table.Left([]string{to.File})...)
 	}
-	if err := w.directory.write(positionName(w.partition), to); err != nil {
+	if err := w.contents.write(positionName(w.partition), to); err != nil {
 		return err
 	}
-	if err := w.directory.settle(to); err != nil {
+	if err := w.contents.settle(to); err != nil {
 		return err
 	}
 	if w.out != nil {
 		w.finished(to.File, w.out.rows, w.out.bytes)
+		table.Add([]string{to.File})
 	}
 	w.archived, w.begun, w.out = to, true, nil
 	return nil
@@ -197,38 +196,35 @@ func (w *writer) discard() error {
 	}
 	// The file may already be finished: whether it counts is decided by the position on disk.
 	if err := out.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("archive.dir: closing %s: %w", out.file.Name(), err)
+		return fmt.Errorf("archive.dir: closing %s: %w", out.name, err)
 	}
 	return nil
 }
 
 // output is an open file. It keeps at most one row group in memory.
 type output struct {
-	directory *directory
-	file      *os.File
-	parquet   *parquet.GenericWriter[Row]
+	name    string
+	file    File
+	parquet RowWriter
 
 	rows, bytes int64 // bytes is set by finish
 }
 
-func createOutput(d *directory, name string, opts Options) (*output, error) {
-	file, err := d.create(name)
+func createOutput(f *contents, name string, opts Options) (*output, error) {
+	file, name, err := f.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	return &output{directory: d, file: file, parquet: parquet.NewGenericWriter[Row](file,
+	return &output{name: name, file: file, parquet: f.table.NewWriter(file,
 		parquet.Compression(codecs[opts.Compression]), parquet.MaxRowsPerRowGroup(int64(opts.RowGroupRows)))}, nil
 }
 
 func (o *output) finish() (err error) {
 	if err = o.parquet.Close(); err == nil {
-		err = o.directory.syncFile(o.file)
+		o.bytes, err = o.file.Finish()
 	}
-	if err == nil {
-		o.bytes, err = o.file.Seek(0, io.SeekEnd)
-	}
-	if err = errors.Join(err, o.file.Close()); err != nil {
-		return fmt.Errorf("archive.dir: finishing %s: %w", o.file.Name(), err)
+	if err != nil {
+		return fmt.Errorf("archive.dir: finishing %s: %w", o.name, err)
 	}
 	return nil
 }

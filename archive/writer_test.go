@@ -44,15 +44,17 @@ func testOptions(t *testing.T) Options {
 	return o
 }
 
-func testDirectory(t *testing.T, o Options) *directory {
+func testDirectory(t *testing.T, o Options) *contents {
 	d, err := openDirectory(o.Dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return d
+	return &contents{Store: d, table: noTable{}}
 }
 
-func testWriter(t *testing.T, d *directory, o Options) *writer {
-	w, err := openWriter(d, o, 3)
+func diskOf(f *contents) *directory { return f.Store.(*directory) }
+
+func testWriter(t *testing.T, f *contents, o Options) *writer {
+	w, err := openWriter(f, o, 3)
 	require.NoError(t, err)
 	return w
 }
@@ -95,7 +97,7 @@ func rowsOf(t *testing.T, o Options) []Row {
 		some, err := parquet.ReadFile[Row](filepath.Join(o.Dir, path))
 		require.NoError(t, err, path)
 		for _, r := range some {
-			hour := hourPrefix + r.Written.UTC().Format(hourFormat)
+			hour := HourPrefix + r.Written.UTC().Format(hourFormat)
 			require.Equal(t, hour, filepath.Dir(path), "a row is in the directory of its hour")
 		}
 		rows = append(rows, some...)
@@ -119,12 +121,12 @@ func TestFileAndItsSuccessor(t *testing.T) {
 	want[1].Index, want[1].Minute, want[1].Likes = 1, row.Minute.Add(time.Minute), -1
 	require.Equal(t, want, rowsOf(t, w.opts))
 
-	w = testWriter(t, w.directory, w.opts)
+	w = testWriter(t, w.contents, w.opts)
 	require.True(t, w.begun)
 	require.Equal(t, []uint64{14, 7}, []uint64{uint64(w.next), w.nextSeq})
 	w.mustTake(t, progress(14, 7, noon))
 	require.NoError(t, w.commit(), "without rows there is no file, but the position advances")
-	w = testWriter(t, w.directory, w.opts)
+	w = testWriter(t, w.contents, w.opts)
 	require.Equal(t, []uint64{15, 8}, []uint64{uint64(w.next), w.nextSeq})
 	require.Equal(t, want, rowsOf(t, w.opts))
 }
@@ -184,7 +186,7 @@ func TestMemoryIsOfARowGroup(t *testing.T) {
 	for i := range uint64(14) {
 		w.mustTake(t, update(int64(i), i, noon, one...))
 	}
-	onDisk, err := os.Stat(w.directory.path(unfinishedName(3, 0)))
+	onDisk, err := os.Stat(diskOf(w.contents).path(unfinishedName(3, 0)))
 	require.NoError(t, err)
 	require.Greater(t, onDisk.Size(), int64(900*8), "980 rows are three row groups and the start of a fourth")
 	w.mustTake(t, update(14, 14, noon, one...))

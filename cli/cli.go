@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"kudos/archive"
 	"kudos/producer/bridge"
+	"kudos/sql"
 )
 
 const (
@@ -28,9 +31,11 @@ type app struct {
 	extras         Extras
 }
 
-// Extras are what only cli/full builds in: parts that take long to compile, or depend on much.
+// Extras are what only cli/full and cli/lake build in: parts that take long to compile, or depend on much.
 type Extras struct {
 	OpenRegistry func(bridge.RegistryOptions) (bridge.Registry, error)
+	OpenBucket   func(archive.Options) (archive.Store, error)
+	OpenTable    func(archive.Options, sql.Options, *slog.Logger) (archive.Table, error)
 }
 
 // Main runs the command in the program's arguments and returns its exit code.

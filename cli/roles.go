@@ -207,6 +207,8 @@ func (a *app) archiveCommand() *cobra.Command {
 analysis: a directory for each hour (hour=2026-11-21T13), with files of one partition each.
 Each row is in exactly one file, whatever is killed and restarted; a file is complete or
 does not exist, and never changes. docs/archive.md describes the columns and has examples.
+archive.dir may be a bucket, s3://BUCKET/PREFIX, and with archive.iceberg.catalog and the
+program kudos-iceberg the files are those of an Iceberg table.
 
 Run exactly one, and keep it running: like-updates holds every change for 7 days; a change
 that is not archived by then is lost. archive.dir also stores the archive's position: it is
@@ -220,6 +222,12 @@ It runs until SIGTERM or SIGINT, and then finishes the files in progress. /livez
   duckdb -c "SET TimeZone = 'UTC'; SELECT region, minute::DATE AS day, sum(likes) FROM '/data/likes/hour=*/*.parquet' GROUP BY ALL"`,
 	}
 	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		p.Archive.OpenBucket = a.extras.OpenBucket
+		if a.extras.OpenTable != nil {
+			p.Archive.OpenTable = func(o archive.Options, log *slog.Logger) (archive.Table, error) {
+				return a.extras.OpenTable(o, p.MySQL, log)
+			}
+		}
 		return archive.New(p.Archive, p.Kafka, p.log, p.reg)
 	}, brokersFlag)
 }

@@ -1,5 +1,6 @@
-// Command full is kudos as it is released: with a client of schema registries. What takes long to compile, or depends on
-// much, is in this module of its own, so that `go run .` in the root directory, for a first look, does without.
+// Command full is kudos as it is released: with schema registries and object stores. Such parts take long to compile or
+// depend on much, so they are a module of their own, and `go run .` in the root directory does without, for a first
+// look.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 
 	"kudos/cli"
 	"kudos/cli/full/registry"
+	"kudos/cli/full/s3"
 )
 
-func main() { os.Exit(cli.Main(cli.Extras{OpenRegistry: registry.Open})) }
+func main() { os.Exit(cli.Main(cli.Extras{OpenRegistry: registry.Open, OpenBucket: s3.Open})) }
