@@ -127,24 +127,33 @@ func (f *flooded) send(o operation) ([]byte, error) {
 	return begin[:n], err
 }
 
+// inFlight bounds the concurrent requests of an operation of the normal client. If the machine stalls, later requests
+// wait, and their latency includes that. During a flood, the client's own share of a producer's 32 batches is 8.
+const inFlight = 6
+
 // use is the normal client: 50 requests of each operation per second. It returns the p99 by role, and what was refused.
 func (f *flooded) use(seconds int) (p99 map[string]time.Duration, failed []error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	took := map[string][]time.Duration{}
+	took, slots := map[string][]time.Duration{}, make([]chan struct{}, len(operations))
+	for i := range slots {
+		slots[i] = make(chan struct{}, inFlight)
+	}
 	begin := time.Now()
 	for n := range 50 * seconds {
 		pause(f.t, time.Until(begin.Add(time.Duration(n)*time.Second/50)))
 		for i, o := range operations {
 			all.Go(func() {
-				sent := time.Now()
+				due := time.Now()
+				slots[i] <- struct{}{}
 				_, err := f.send(o)
+				<-slots[i]
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
 					failed = append(failed, err)
 				} else if i < 2 {
-					took[o.to] = append(took[o.to], time.Since(sent))
+					took[o.to] = append(took[o.to], time.Since(due))
 				}
 			})
 		}
