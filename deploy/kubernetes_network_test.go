@@ -109,6 +109,9 @@ func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 						w.Template.Spec.Containers[0].port("http")), peers)
 					want = append(want, "http")
 				}
+				if w.Metadata.Name == "kudos-notify" {
+					want = append(want, "443")
+				}
 				for _, broker := range cfg.Kafka.Brokers {
 					_, port, err := net.SplitHostPort(broker)
 					require.NoError(t, err)

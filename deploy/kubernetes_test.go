@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net"
@@ -93,6 +94,9 @@ func asInPod(t *testing.T, directory string, p pod) (*cobra.Command, *config.Loa
 		}
 		if e.ValueFrom != nil {
 			e.Value = "kudos:secret@tcp(mysql:3306)/kudos"
+		}
+		if e.Name == "KUDOS_NOTIFY_SECRET" {
+			e.Value = "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))
 		}
 		t.Setenv(e.Name, strings.ReplaceAll(e.Value, "$(POD_NAME)", "kudos-reader-0"))
 	}
@@ -212,6 +216,8 @@ func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p po
 		"ranker":    cfg.Ranker.ShutdownTimeout,
 		"reader":    cfg.Reader.ShutdownTimeout,
 		"archive":   0, // it repeats unfinished work
+		"bridge":    cfg.Bridge.ShutdownTimeout,
+		"notify":    cfg.Notify.ShutdownTimeout,
 	}[cmd.Name()]
 	require.True(t, known, "no such role: %s", cmd.Name())
 	preStop := time.Duration(p.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
@@ -330,17 +336,18 @@ func TestProductionHoldsNoSecret(t *testing.T) {
 			require.NotContains(t, text, "dsn")
 		}
 	}
-	keys := map[string]string{}
+	keys := map[secretKey]string{}
 	for _, w := range kudosWorkloads(t, productionDir) {
 		for _, e := range w.Template.Spec.Containers[0].Env {
 			if e.ValueFrom != nil && e.ValueFrom.FieldRef == nil {
-				require.NotNil(t, e.ValueFrom.SecretKeyRef)
-				require.Equal(t, "kudos-mysql", e.ValueFrom.SecretKeyRef.Name)
-				require.NotContains(t, keys, e.ValueFrom.SecretKeyRef.Key, "each workload needs its own user")
-				keys[e.ValueFrom.SecretKeyRef.Key] = w.Metadata.Name
+				key := e.ValueFrom.SecretKeyRef
+				require.NotNil(t, key)
+				require.NotContains(t, keys, *key, "each workload needs its own")
+				keys[*key] = w.Metadata.Name
 			}
 		}
 	}
-	require.Equal(t, map[string]string{"migrate": "kudos-migrate", "processor": "kudos-processor",
-		"ranker": "kudos-ranker", "reader": "kudos-reader"}, keys)
+	require.Equal(t, map[secretKey]string{{"kudos-mysql", "migrate"}: "kudos-migrate",
+		{"kudos-mysql", "processor"}: "kudos-processor", {"kudos-mysql", "ranker"}: "kudos-ranker",
+		{"kudos-mysql", "reader"}: "kudos-reader", {"kudos-notify", "secret"}: "kudos-notify"}, keys)
 }

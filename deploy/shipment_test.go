@@ -70,7 +70,7 @@ type container struct {
 	Env         []struct {
 		Name, Value string
 		ValueFrom   *struct {
-			SecretKeyRef *struct{ Name, Key string }
+			SecretKeyRef *secretKey
 			FieldRef     *struct{ FieldPath string }
 		}
 	}
@@ -86,6 +86,8 @@ type container struct {
 	Resources       struct{ Requests, Limits map[string]string }
 	VolumeMounts    []mount
 }
+
+type secretKey struct{ Name, Key string }
 
 type mount struct {
 	Name, MountPath string
@@ -158,7 +160,7 @@ func kudosWorkloads(t *testing.T, directory string) []workload {
 	list := slices.DeleteFunc(workloads(t, directory), func(w workload) bool {
 		return w.Template.Metadata.Labels["app.kubernetes.io/name"] != "kudos"
 	})
-	require.Len(t, list, 7, "five roles, two jobs")
+	require.Len(t, list, 9, "seven roles, two jobs")
 	return list
 }
 

@@ -5,7 +5,7 @@
 # user kudos remains, as after any purge.
 set -eu
 cd "$(dirname "$0")/../.."
-roles='producer processor ranker reader archive'
+roles='producer processor ranker reader archive bridge notify'
 step='' began=0 dir=$(mktemp -d)
 
 begin() { # STEP: ends the previous one
@@ -46,7 +46,8 @@ done
 # The release's configuration with one target, and its own directory.
 begin 'build goreleaser, unless cached'
 arch=$(go env GOHOSTARCH)
-sed -e 's/^    goos: .*/    goos: [linux]/' -e "s/^    goarch: .*/    goarch: [$arch]/" \
+sed -e '/^  - id: iceberg #/,/mod_timestamp/d' \
+  -e 's/^    goos: .*/    goos: [linux]/' -e "s/^    goarch: .*/    goarch: [$arch]/" \
   .goreleaser.yaml >"$dir/config.yaml"
 echo "dist: $dir/dist" >>"$dir/config.yaml"
 goreleaser() {
@@ -124,6 +125,7 @@ for role in $roles; do
     $(sed -n 's/^Environment=//p' "$unit") KUDOS_ADMIN_ADDR=127.0.0.1:0 \
     KUDOS_KAFKA_BROKERS=127.0.0.1:1 KUDOS_MYSQL_DSN='kudos@tcp(127.0.0.1:1)/kudos' \
     KUDOS_PRODUCER_HTTP_ADDR=127.0.0.1:0 KUDOS_READER_HTTP_ADDR=127.0.0.1:0 \
+    KUDOS_BRIDGE_TOPIC=source KUDOS_NOTIFY_URL=http://127.0.0.1:1 \
     $(sed -n 's/^ExecStart=//p' "$unit") >"$dir/$role" 2>&1 &
   echo $! >"$dir/pid-$role"
 done

@@ -23,4 +23,4 @@ done
 # defaults of the version that was installed first. And `producer.auth: none` in a file means that
 # the producer may accept likes from anyone who reaches it; it must not be set unless somebody
 # decides it.
-sed -E 's/^( *)([a-z_]+:.+)$/\1#\2/' config/kudos.example.yaml >build/kudos.yaml
+sed -E 's/^( *)([a-z0-9_]+:.+)$/\1#\2/' config/kudos.example.yaml >build/kudos.yaml

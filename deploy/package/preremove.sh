@@ -5,7 +5,7 @@ set -e
 case "$1" in
   remove | 0)
     if [ -d /run/systemd/system ]; then
-      for role in producer processor ranker reader archive; do
+      for role in producer processor ranker reader archive bridge notify; do
         systemctl --no-reload disable --now "kudos-$role.service"
       done
     fi

@@ -16,6 +16,7 @@ for platform in linux_amd64 linux_arm64 darwin_amd64 darwin_arm64 windows_amd64 
   archive=kudos_${version}_$platform.tar.gz
   case $platform in windows*) archive=${archive%.tar.gz}.zip ;; esac
   files="$files $archive $archive.sbom.json"
+  case $platform in linux*) files="$files kudos-iceberg_${version}_$platform.tar.gz" ;; esac
   # The SBOM has the modules in the program.
   grep -q '"github.com/twmb/franz-go"' "$archive.sbom.json" ||
     { echo "snapshot: $archive.sbom.json does not list the program's modules" >&2; exit 1; }

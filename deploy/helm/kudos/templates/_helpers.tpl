@@ -19,7 +19,7 @@ labels: {{ include "kudos.labels" (index . 2) }}
 kudos-{{ include "kudos.settings" . | sha256sum | trunc 10 }}
 {{- end }}
 
-{{/* What every pod has, given root, component, args, resources; optional: kafka, memory, dsn (a variable and a key), service (of readers), ports and stateful. No privileges, and only its own volume is writable. */}}
+{{/* What every pod has, given root, component, args, resources; optional: kafka, memory, secret (a variable, a Secret and its key), service (of readers), ports and stateful. No privileges, and only its own volume is writable. */}}
 {{- define "kudos.pod" }}
 {{- $values := .root.Values }}
 {{- $certificates := and .kafka $values.kafka.certificates }}
@@ -57,14 +57,14 @@ containers:
     imagePullPolicy: {{ . }}
     {{- end }}
     args: [{{ .args }}, --config, /etc/kudos/kudos.yaml]
-    {{- if or .memory .dsn $values.env }}
+    {{- if or .memory .secret $values.env }}
     env:
       {{- with .memory }}
       - {name: GOMEMLIMIT, value: {{ . }}}
       {{- end }}
-      {{- with .dsn }}
+      {{- with .secret }}
       - name: {{ index . 0 }}
-        valueFrom: {secretKeyRef: {name: {{ $values.mysql.secret }}, key: {{ index . 1 }}}}
+        valueFrom: {secretKeyRef: {name: {{ index . 1 }}, key: {{ index . 2 }}}}
       {{- end }}
       {{- with .service }}
       - name: POD_NAME
