@@ -93,15 +93,16 @@ func (s *shop) use(users int) (stop func() int64) {
 					return
 				}
 				changes.Add(1)
-				pause(s.t, 10*time.Millisecond)
+				pause(s.t, 20*time.Millisecond)
 			}
 		})
 	}
 	return func() int64 { cancel(); working.Wait(); return changes.Load() }
 }
 
-// strike kills a bridge every few seconds, and every fourth time the connector, if it has written 5,000 records since
-// the last time, until stop, which returns how often. On a busy machine a connector takes longer than a few seconds.
+// strike kills a bridge every few seconds, and every fourth time the connector, if it has written 20,000 records since
+// the last time, until stop, which returns how often. A connector takes 11 seconds to start, and longer on a busy
+// machine: if it were killed more often, it would fall behind the application.
 func (s *shop) strike(bridges []*process) (stop func() int) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	struck, had, done := 0, int64(0), make(chan struct{})
@@ -109,7 +110,7 @@ func (s *shop) strike(bridges []*process) (stop func() int) {
 		defer close(done)
 		for ; ctx.Err() == nil; struck++ {
 			victim := bridges[struck%2].Server
-			if n, err := s.sourceEnd(ctx); struck%4 == 1 && err == nil && n >= had+5_000 {
+			if n, err := s.sourceEnd(ctx); struck%4 == 1 && err == nil && n >= had+20_000 {
 				victim, had = s.connect.Server, n
 			}
 			select {

@@ -18,10 +18,11 @@ import (
 	"kudos/schema"
 )
 
-// fullProgram builds kudos as it is released.
-func fullProgram(t testing.TB) string {
+// buildProgram builds kudos as it is released, "full", or with Iceberg, "lake".
+func buildProgram(t testing.TB, name string) string {
 	path := filepath.Join(t.TempDir(), "kudos")
-	runs(t, "go", slices.Concat([]string{"build", "-C", "../cli/full"}, stack.ForTests(), []string{"-o", path, "."})...)
+	runs(t, "go", slices.Concat([]string{"build", "-C", "../cli/" + name}, stack.ForTests(),
+		[]string{"-o", path, "."})...)
 	return path
 }
 
@@ -64,7 +65,7 @@ func TestBridgeReadsATableInAvro(t *testing.T) {
 func (s *system) byRegistry(registry *stack.Registry, args ...string) *process {
 	light := s.program
 	defer func() { s.program = light }()
-	s.program = fullProgram(s.t)
+	s.program = buildProgram(s.t, "full")
 	bridge := s.role("bridge", "bridge", append(args, "--set", "bridge.park_interval=200ms",
 		"--set", "bridge.registry.url="+registry.URL())...).start()
 	bridge.waitAlive()

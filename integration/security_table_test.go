@@ -178,7 +178,8 @@ func TestTableOfACLsIsComplete(t *testing.T) {
 // which TestRolesWithTheACLsOfTheDocs tests on a real broker.
 func TestStrimziUsersAreTheTableOfACLs(t *testing.T) {
 	users := map[string]string{"kudos-producer": "producer", "kudos-processor": "processor", "kudos-ranker": "ranker",
-		"kudos-reader": "reader", "kudos-archive": "archive", "kudos-setup": "topics"}
+		"kudos-reader": "reader", "kudos-archive": "archive", "kudos-bridge": "bridge", "kudos-notify": "notify",
+		"kudos-setup": "topics"}
 	inDocs := slices.Collect(maps.Values(users))
 	isPerson := func(p permission) bool { return !slices.Contains(inDocs, p.user) }
 	want, have := slices.DeleteFunc(permissionsOfTheDocs(t), isPerson), []permission{}

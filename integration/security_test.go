@@ -91,11 +91,14 @@ func (s *secured) makeTopics() {
 	s.as("topics", "topics", "apply")
 }
 
-// unusual writes rare records: an invalid event, and an aborted transaction at the end of each partition.
+// unusual writes rare records: an invalid event, one in JSON, and an aborted transaction at the end of each partition.
 func (s *secured) unusual() {
 	poison := &kgo.Record{Topic: schema.TopicLikes, Key: schema.AppendPostKey(nil, 1), Value: []byte("not an event")}
 	require.NoError(s.t, s.clientAs("producer").ProduceSync(s.t.Context(), poison).FirstErr())
 	waitFor(s.t, time.Minute, "the dead letter", func() bool { return s.written(s.t.Context(), schema.TopicDLT) > 0 })
+	inJSON := &kgo.Record{Topic: schema.TopicLikes, Key: poison.Key,
+		Value: []byte(`{"post_id":"1","user_id":99,"action":"UNLIKE"}`)}
+	require.NoError(s.t, s.clientAs("producer").ProduceSync(s.t.Context(), inJSON).FirstErr())
 	cl := s.client(kgo.TransactionalID("nobody"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(s.t, cl.BeginTransaction())
 	for partition := range int32(partitions) {
@@ -206,6 +209,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	get[any](t, "%s/v1/analytics/likes", s.reads.base)
 
 	s.commands()
+	s.requireDescribed()
 	s.transactions()
 	s.rebuildAll()
 	s.refusals()
