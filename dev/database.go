@@ -29,6 +29,7 @@ const (
 	// transactions wait for one lock, so it exceeds the innodb_lock_wait_timeout that clients set, which is ignored.
 	lockWait     = 20 * time.Second
 	drainTimeout = 5 * time.Second // bounds the wait for running statements at shutdown
+	maxPacket    = 16 << 10        // max_allowed_packet: half a second for like_hourly with 16,000 rows
 )
 
 // Database is a MySQL server in this process: go-mysql-server with its tables in memory, any user and no password.
@@ -39,7 +40,8 @@ const (
 // lost, whatever clients do, but transactions queue; more than one writing connection has no benefit.
 //
 // It scans where a real server uses an index: a statement costs time in proportion to its rows times the table's, fast
-// enough for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
+// enough for thousands of posts, and all others wait: max_allowed_packet is small, so that kudos splits its batches.
+// SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
 type Database struct {
 	address string
 	engine  *sqle.Engine
@@ -48,17 +50,18 @@ type Database struct {
 	served  chan struct{} // closed when no more connections are accepted
 }
 
-// init silences the server's two global loggers, and defines the lock wait timeout: clients that set it need it.
+// init silences the server's two global loggers, and defines a variable that clients set, and one that they read.
 func init() {
-	const lockWait = "innodb_lock_wait_timeout"
 	logrus.SetOutput(io.Discard)
 	quiet, quietf := func(...any) {}, func(string, ...any) {}
 	vitesslog.Info, vitesslog.Warning, vitesslog.Error = quiet, quiet, quiet
 	vitesslog.Infof, vitesslog.Warningf, vitesslog.Errorf = quietf, quietf, quietf
-	sql.SystemVariables.AddSystemVariables([]sql.SystemVariable{&sql.MysqlSystemVariable{
-		Name: lockWait, Scope: sql.GetMysqlScope(sql.SystemVariableScope_Both), Dynamic: true,
-		Type: types.NewSystemIntType(lockWait, 1, 1<<30, false), Default: int64(50),
-	}})
+	define := func(name string, least, value int64) sql.SystemVariable {
+		return &sql.MysqlSystemVariable{Name: name, Scope: sql.GetMysqlScope(sql.SystemVariableScope_Both),
+			Dynamic: true, Type: types.NewSystemIntType(name, least, 1<<30, false), Default: value}
+	}
+	sql.SystemVariables.AddSystemVariables([]sql.SystemVariable{
+		define("innodb_lock_wait_timeout", 1, 50), define("max_allowed_packet", 1024, maxPacket)})
 }
 
 // StartDatabase listens on address (port 0: any free port) and serves; call Run to shut it down.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -196,6 +197,18 @@ func increment(db *stdsql.DB, way int) error {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
+}
+
+// The server does not enforce the limit: clients do that ask for it.
+func TestDatabaseAsksForSmallStatements(t *testing.T) {
+	d, db := newDatabase(t)
+	require.EqualValues(t, maxPacket, scalar(t, db, "SELECT @@max_allowed_packet"))
+	must(t, db, createCounts)
+	batch := insertCounts + strings.Repeat("(1, 1, 0), ", maxPacket/10) + "(1, 1, 0)" + addCounts
+	_, err := open(t, d, "&maxAllowedPacket=0").ExecContext(t.Context(), batch)
+	require.ErrorIs(t, err, mysql.ErrPktTooLarge)
+	must(t, db, batch) // the default of the driver is 64 MiB
+	require.EqualValues(t, maxPacket/10+1, likes(t, db, 1))
 }
 
 func TestDatabaseLockWait(t *testing.T) {
