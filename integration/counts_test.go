@@ -187,7 +187,7 @@ func (s *system) toggles(seed uint64, n int) {
 // keepToggling does so in the background, some 20,000 per second, until stop is called, which returns their number.
 func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int) {
 	r := rand.New(rand.NewPCG(seed, 2))
-	return s.keepSending(200, nil, func(send func(schema.Event)) {
+	return s.keepSending(200, 100_000, nil, func(send func(schema.Event)) {
 		send(toggle(r, 1+r.Uint64N(posts), users, time.Now().UnixMilli()-r.Int64N(6*3_600_000)))
 	})
 }

@@ -238,19 +238,37 @@ func (s *system) produce(events ...schema.Event) {
 	})
 }
 
-// keepSending calls next until stop is called, which returns the number of calls; it pauses for 10 ms after each burst.
-func (s *system) keepSending(burst int, took func(*kgo.Record), next func(send func(schema.Event))) (stop func() int) {
+// keepSending calls next until stop is called, which returns the number of calls; it pauses for 10 ms after each burst,
+// and for as long as more than ahead events are not folded (0: any number), so that draining takes a bounded time.
+func (s *system) keepSending(
+	burst int, ahead int64, took func(*kgo.Record), next func(send func(schema.Event)),
+) (stop func() int) {
 	w := s.writer(schema.TopicLikes, kgo.MaxBufferedRecords(10_000), kgo.MetadataMaxAge(5*time.Second))
 	w.took = took
+	admin := s.admin()
 	return background(s.t, func(ctx context.Context) (n int, _ error) {
 		for ; ctx.Err() == nil; n++ {
 			next(w.like)
 			if n%burst == 0 {
 				pause(s.t, 10*time.Millisecond)
 			}
+			for ahead > 0 && n%10_000 == 0 && ctx.Err() == nil && backlog(ctx, admin) > ahead {
+				pause(s.t, 100*time.Millisecond)
+			}
 		}
 		return n, w.close()
 	}).stop
+}
+
+// backlog is how many events are not folded, 0 if the broker cannot tell: tests disturb it.
+func backlog(ctx context.Context, admin *kadm.Client) int64 {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	groups, err := admin.Lag(ctx, schema.GroupFold)
+	if err != nil {
+		return 0
+	}
+	return groups[schema.GroupFold].Lag.Total()
 }
 
 // write writes records to explicit partitions, bypassing the program.

@@ -41,7 +41,7 @@ func TestRebalanceStopsOnlyWhatMoves(t *testing.T) {
 	two := s.twoProcessors()
 	victim, other := two[0], two[1]
 	user := uint64(0)
-	stop := s.keepSending(1, nil, func(send func(schema.Event)) {
+	stop := s.keepSending(1, 0, nil, func(send func(schema.Event)) {
 		user++
 		for n := range int32(s.partitions) {
 			send(likeNow(s.postIn(n), user))
