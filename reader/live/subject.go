@@ -143,7 +143,7 @@ func (r *registry[K]) all() iter.Seq2[int32, *watched[K]] {
 	}
 }
 
-// publish encodes the changes since the last call, and wakes the streams that show them.
+// publish encodes the changes since the last call, and then wakes the streams that show them: once for all partitions.
 func (r *registry[K]) publish(log *slog.Logger) {
 	for partition, w := range r.all() {
 		changed, values := w.take()
@@ -163,7 +163,7 @@ func (r *registry[K]) publish(log *slog.Logger) {
 			}
 			sub.current.Store(m)
 		}
-		w.nudge(changed)
+		defer w.nudge(changed)
 	}
 }
 
