@@ -12,8 +12,8 @@ import (
 	"kudos/stream"
 )
 
-// Store has the files of an archive: a directory, or a bucket (cli/full/s3). One process at a time writes to it. Beside
-// the directories of the hours are the archive's own files, which others skip, as their names begin with _:
+// Store has the files of an archive: a directory, or a bucket (cli/full/s3). One process at a time writes to it. Others
+// skip the archive's own files, whose names begin with _:
 //
 //	_log.json               which like-updates the archive was made from
 //	_p3.json                how far partition 3 is archived (position)

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,23 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		require.Zero(t, r.subjects(), "a subject without streams is freed")
 		r.likes.commit(1, 18, likes(5, 11))
 	})
+}
+
+// A stream that is woken has all changes of the turn to send, of whatever partition.
+func TestStreamsAreWokenAfterTheLastPartition(t *testing.T) {
+	r := &registry[uint64]{epoch: func(int32) (string, error) { return "", nil }}
+	s, published := newStream(t.Context()), 0
+	for partition := range int32(2) {
+		w := r.of(partition)
+		w.setLocked(w.join("", []uint64{1}, s)[0], func() (*message, error) {
+			require.Empty(t, s.wake)
+			published++
+			return &message{}, nil
+		})
+	}
+	r.publish(slog.New(slog.DiscardHandler))
+	require.Equal(t, 2, published)
+	require.Len(t, s.wake, 1)
 }
 
 func TestHeartbeats(t *testing.T) {
