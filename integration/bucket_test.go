@@ -46,8 +46,8 @@ func (b *bucket) archiver(name string) *archiver {
 // strike kills and pauses two archivers in turn, within a time after each has advanced: each takes over from the one
 // before, whether that is dead, works, or is paused in the middle of a file. Then it resumes, calls resumed, and kills
 // that one. At the end another archiver runs until it has everything.
-func (b *bucket) strike(t *testing.T, within int, resumed func(former *archiver)) {
-	b.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 150_000))
+func (b *bucket) strike(t *testing.T, events, within int, resumed func(former *archiver)) {
+	b.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", events))
 	b.processor("processor", "--set", "processor.max_batch=25").start()
 	both := []*archiver{b.archiver("archive-a"), b.archiver("archive-b")}
 	random, takeovers := rand.New(rand.NewPCG(1, 2)), 0
@@ -80,7 +80,7 @@ func TestArchiveInABucketHasEachChangeOnce(t *testing.T) {
 	b := newBucket(t, "full")
 	b.fails([]string{"archive", "--brokers", b.brokerList(), "--set", "archive.dir=s3://likes/all"},
 		"this build has no client of object stores")
-	b.strike(t, 150, func(former *archiver) {
+	b.strike(t, 150_000, 150, func(former *archiver) {
 		waitFor(t, time.Minute, "the former archiver to notice", func() bool { return !former.ready() })
 	})
 	b.requireArchived(t, b.dir)

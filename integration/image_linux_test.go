@@ -45,8 +45,9 @@ func buildImage(t testing.TB) *image {
 		if !strings.Contains(command, "/out/") {
 			continue // it downloads modules, which are present
 		}
-		// Without default.pgo, whose use would recompile everything and change nothing here.
-		run := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "/out/", i.root+"/"))
+		// Without -trimpath and default.pgo, which would recompile everything and change nothing here.
+		command = strings.NewReplacer("/out/", i.root+"/", " -trimpath", "").Replace(command)
+		run := exec.CommandContext(t.Context(), "sh", "-c", command)
 		run.Dir, run.Env = source, append(os.Environ(), "GOFLAGS=-pgo=off", "VERSION=v1.2.3", "PROGRAM=full")
 		out, err := run.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", command, out)

@@ -138,7 +138,7 @@ func (s *shop) sourceEnd(ctx context.Context) (n int64, err error) {
 
 func (s *shop) bridge(name string) *process {
 	return s.role(name, "bridge", "--set", "bridge.topic=shop.shop.post_likes",
-		"--set", "bridge.columns.time=created_at", "--set", "bridge.session_timeout=6s",
+		"--set", "bridge.columns.time=created_at", "--set", "bridge.session_timeout=2s",
 		"--set", "bridge.park_interval=200ms")
 }
 
@@ -163,7 +163,7 @@ func (s *shop) sums() (table, counted int64) {
 // Then the application stops, and kudos has what the table has.
 func TestMigrationFromATable(t *testing.T) {
 	tier.Verify(t)
-	migrate(t, 200_000)
+	migrate(t, 100_000)
 }
 
 func TestMigrationOfAMillionRows(t *testing.T) {

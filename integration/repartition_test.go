@@ -77,7 +77,7 @@ func (s *system) react(seed uint64, into *reactions) (stop func() int) {
 		assert.NoError(s.t, schema.DecodeEvent(rec.Key, rec.Value, &e))
 		into.took(e)
 	}
-	return s.keepSending(100, 0, took, func(send func(schema.Event)) {
+	return s.keepSending(100, 100_000, took, func(send func(schema.Event)) {
 		e := toggle(random, 1000+random.Uint64N(2000), 200, into.time)
 		e.Region = schema.Region{'D', 'E'}
 		into.time++

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -298,6 +300,38 @@ func TestFirstBuildStaysSmall(t *testing.T) {
 	for _, pkg := range dependencies(t, "-f", `{{if and .CFiles (not .Standard)}}{{.ImportPath}}{{end}}`) {
 		t.Errorf("%s is compiled from C, which takes longer than Go: stream/store/zstd shows how to replace it", pkg)
 	}
+}
+
+// TestReleasesHaveTheTestedVersions: releases are built from modules of their own, with the versions of libraries that
+// the tests run with; and Go compiles those only once. Fix: go get in this module, go mod tidy in the others.
+func TestReleasesHaveTheTestedVersions(t *testing.T) {
+	tested, shared := requirements(t, "."), 0
+	for _, dir := range []string{"cli/full", "cli/lake"} {
+		for path, version := range requirements(t, dir) {
+			if want, ok := tested[path]; ok {
+				shared++
+				assert.Equal(t, want, version, "%s in %s/go.mod", path, dir)
+			}
+		}
+	}
+	require.Greater(t, shared, 100)
+}
+
+// requirements returns the versions of the modules in a go.mod.
+func requirements(t *testing.T, dir string) map[string]string {
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir, cmd.Stderr = filepath.Join(root, dir), os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var file struct {
+		Require []struct{ Path, Version string }
+	}
+	require.NoError(t, json.Unmarshal(out, &file))
+	versions := map[string]string{}
+	for _, m := range file.Require {
+		versions[m.Path] = m.Version
+	}
+	return versions
 }
 
 func dependencies(t *testing.T, flags ...string) []string {

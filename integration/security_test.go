@@ -161,7 +161,7 @@ func (s *secured) startAll() {
 	s.api = stack.ReserveForTest(s.t)
 	reads := stack.ReserveForTest(s.t)
 	s.start("producer", "--set", "producer.http_addr="+s.api)
-	s.start("processor", "--set", "processor.session_timeout=2s", "--set", "processor.park_interval=1s")
+	s.start("processor", "--set", "processor.session_timeout=2s", "--set", "processor.park_interval=3s")
 	s.start("ranker", "--set", "ranker.session_timeout=2s", "--set", "ranker.idle_after=1s",
 		"--set", "ranker.milestones=2",
 		"--set", "ranker.allowed_lateness=0s", "--set", "ranker.emit_interval=50ms")

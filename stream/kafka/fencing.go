@@ -94,7 +94,7 @@ func RetryTakenOver(ctx context.Context, do func() error) error {
 	return retry.Do(ctx, backoff, func(context.Context) error {
 		err := do()
 		if IsTakenOver(err) {
-			return retry.RetryableError(err)
+			return retry.RetryableError(fmt.Errorf("a processor keeps taking over; run this again: %w", err))
 		}
 		return err
 	})
