@@ -3,4 +3,4 @@
 package simulation
 
 // The race detector makes schedules some ten times slower; `make verify` runs the full number without it.
-func defaultSchedules() int { return 500 }
+func defaultSchedules() int { return 200 }
