@@ -72,7 +72,7 @@ verify: test verify-adds ## before a release, some 27 minutes: also race detecto
 # every package, and then on the program with real servers, in tests that kill and restart it: a race exits the program,
 # so the test fails. The CPU-intensive rest runs without it.
 RACE_SYSTEM := 'TestCountsAreExactWhenProcessorsAreKilled|TestReadersShowTransactionsWhole|TestOneLikeIsTraced|TestRollingRestartLosesNothing'
-VERIFY = $(if $(filter ./...,$(PKG)),$$(grep -rlE --include=*_test.go 'tier\.(Verify|Size)\b' . | xargs -n1 dirname | sort -u | grep -vx ./integration/tier),$(PKG))
+VERIFY = $(if $(filter ./...,$(PKG)),$$(grep -rlE --include=*_test.go 'tier\.(Verify|Size|Turn)\b' . | xargs -n1 dirname | sort -u | grep -vx ./integration/tier),$(PKG))
 verify-adds: deps generated vuln
 	@$(MAKE) --no-print-directory modules
 	@$(GO) build -C integration/s3server $(FLAGS) -o /dev/null . # so that the tests that need it compile nothing

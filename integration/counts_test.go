@@ -106,7 +106,7 @@ func TestMovieLensOnTheRealStack(t *testing.T) {
 
 // Each delivery with one of the readings: the database of `kudos dev` needs a minute for one.
 func TestMovieLensOnEmbeddedParts(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(2))
 	for i, d := range deliveries {
 		r := readings[i%len(readings)]
 		t.Run(r.name+"/"+d.name, func(t *testing.T) { newEmbeddedSystem(t).checkReading(r, d) })
@@ -127,7 +127,7 @@ func TestMovieLensOnMySQL(t *testing.T) {
 // processors fold one log, each with larger batches. (KUDOS_TEST_BATCH folds everything in batches of one size; with
 // size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(1))
 	fold := func(name string, start func(testing.TB) *system, r reading) {
 		t.Run(name+"/"+r.name, func(t *testing.T) {
 			s := start(t)

@@ -32,7 +32,7 @@ type powered struct {
 // MariaDB, at some brokers, and at all brokers if topics flush. Otherwise the ends of the logs are lost, but counted in
 // MySQL: it parks, even after other events have the offsets, until it is rebuilt.
 func TestPowerLoss(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(1))
 	stack.Require(t, stack.NeedDisk)
 	api := stack.ReserveForTest(t)
 	p := &powered{system: newSystem(t), likers: newLikers([]string{"http://" + api}),

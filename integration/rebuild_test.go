@@ -38,7 +38,7 @@ func TestRebuildWhileLikesPourIn(t *testing.T) {
 }
 
 func TestRebuildOfMySQLItself(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(2))
 	newSystemOn(t, shared.MySQL(t)).rebuildUnderLoad()
 }
 

@@ -275,7 +275,7 @@ func (f *fleet) refusedBy(settings string, install func(version string), before,
 // and one again, after which earlier processors take over. (Earlier readers cannot read what two ids have written.)
 // Nothing is lost or counted twice.
 func TestRollingUpgradeAndDowngrade(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(0))
 	before := buildEarlier(t)
 	program := filepath.Join(t.TempDir(), "kudos")
 	install := func(version string) {

@@ -77,7 +77,7 @@ func (s *system) killUnderLoad(seed uint64, victim, survivor *process) (recovere
 // one reads next to nothing to take over its partitions; without them, it reads all of their state tables. The counts
 // are exact in both cases. Partitions that a processor gives up become standby replicas too.
 func TestTakeoverReadsWhatWasNotFollowed(t *testing.T) {
-	parallel(t, tier.Verify)
+	parallel(t, tier.Turn(0))
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)
 	for _, standby := range []bool{false, true} {
 		t.Run(fmt.Sprintf("standby=%v", standby), func(t *testing.T) {

@@ -27,7 +27,7 @@ var shortKinds = []string{"processor-kill", "state-deleted", "reader-disk-lost",
 // TestCountsAreExactUnderFaults is the short form of make chaos. At the end it runs the action for torn transactions,
 // and then changes the database, to verify that the oracle detects a difference.
 func TestCountsAreExactUnderFaults(t *testing.T) {
-	tier.Verify(t)
+	tier.Turn(2)(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	o := DefaultOptions()
 	o.Kinds, o.Faults, o.FaultsPerEpisode, o.Rate = shortKinds, len(shortKinds), len(shortKinds), 4000

@@ -23,7 +23,7 @@ var recreated = flag.Bool("record", false, "write the new counts to "+recordFile
 
 // Instructions and allocations per event must be about the recorded ones. `make creep` records intended changes.
 func TestNoCreep(t *testing.T) {
-	tier.Verify(t)
+	tier.Turn(1)(t)
 	stack.Require(t, stack.NeedValgrind)
 	record := new(Record)
 	if !*recreated {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -41,6 +42,26 @@ func Test(t testing.TB) {
 
 // Verify marks a test for `make verify`: one that takes longer than a contributor should have to wait.
 func Verify(t testing.TB) { t.Helper(); skipUnless(t, verify) }
+
+// TurnVariable is a number in CI, where time is limited: of the slowest tests of `make verify`, it then runs a third.
+const TurnVariable = "KUDOS_TEST_TURN"
+
+// Turn is Verify for one of the slowest tests. In CI it runs only in one turn of three, 0, 1 or 2.
+func Turn(turn int) func(testing.TB) {
+	return func(t testing.TB) {
+		t.Helper()
+		Verify(t)
+		if text := os.Getenv(TurnVariable); text != "" {
+			now, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatalf("%s: %v", TurnVariable, err)
+			}
+			if now%3 != turn {
+				t.Skipf("CI runs it in turn %d of 3; %s is %d", turn, TurnVariable, now)
+			}
+		}
+	}
+}
 
 // Nightly marks a test for `make nightly`.
 func Nightly(t testing.TB) { t.Helper(); skipUnless(t, nightly) }

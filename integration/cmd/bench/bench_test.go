@@ -64,7 +64,7 @@ func (s *sharedServers) Close() (err error) {
 
 // TestContendersCountExactly: every contender whose source is present ends with the same counts, or has no result.
 func TestContendersCountExactly(t *testing.T) {
-	tier.Verify(t)
+	tier.Turn(0)(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func (l *likes) counts() map[uint64]int64 {
 // TestPeersCountExactly: the topic has a backlog when a peer starts, more events arrive while it runs, and it restarts
 // on its state; in the end like_count must equal the last action of every user.
 func TestPeersCountExactly(t *testing.T) {
-	tier.Verify(t)
+	tier.Turn(0)(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestPeersCountExactly(t *testing.T) {
 
 // TestCommandMeasuresAndReports runs the whole command, on servers that it starts itself.
 func TestCommandMeasuresAndReports(t *testing.T) {
-	tier.Verify(t)
+	tier.Turn(0)(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
