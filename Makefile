@@ -79,7 +79,7 @@ verify-adds: deps generated vuln
 	KUDOS_TEST_TIER=check CGO_ENABLED=1 $(GO) test -race -short $(FLAGS) -vet=off -parallel $(PARALLEL) -timeout 20m $(PKG)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && export KUDOS_TEST_PROGRAM="$$dir/kudos" && set -x && \
 	CGO_ENABLED=1 $(GO) build -race $(FLAGS) -o "$$KUDOS_TEST_PROGRAM" . && \
-	KUDOS_TEST_EVENTS=300000 KUDOS_TEST_KILLS=8 GORACE=halt_on_error=1 \
+	$(if $(CI),KUDOS_TEST_EVENTS=300000 KUDOS_TEST_KILLS=8) GORACE=halt_on_error=1 \
 	$(GO) test $(FLAGS) -vet=off -count=1 -timeout 20m -run $(RACE_SYSTEM) ./integration && \
 	$(GO) build $(FLAGS) -o "$$KUDOS_TEST_PROGRAM" . && \
 	KUDOS_TEST_TIER=verify-adds $(GO) test $(FLAGS) -vet=off -count=1 -parallel $(PARALLEL) -timeout 60m $(VERIFY)

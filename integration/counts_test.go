@@ -93,23 +93,24 @@ func (s *system) kcat(events []schema.Event) {
 
 func TestMovieLensOnTheRealStack(t *testing.T) {
 	parallel(t, tier.Test)
-	for _, r := range readings {
-		for _, d := range deliveries {
-			t.Run(r.name+"/"+d.name, func(t *testing.T) {
-				s := newRealSystem(t)
-				s.processor("processor").start()
-				s.checkReading(r, d)
-			})
-		}
-	}
+	checkReadings(t, func(t testing.TB) *system {
+		s := newRealSystem(t)
+		s.processor("processor").start()
+		return s
+	})
 }
 
-// Each delivery with one of the readings: the database of `kudos dev` needs a minute for one.
 func TestMovieLensOnEmbeddedParts(t *testing.T) {
 	parallel(t, tier.Turn(2))
-	for i, d := range deliveries {
-		r := readings[i%len(readings)]
-		t.Run(r.name+"/"+d.name, func(t *testing.T) { newEmbeddedSystem(t).checkReading(r, d) })
+	checkReadings(t, newEmbeddedSystem)
+}
+
+// checkReadings runs each combination of reading and delivery on a separate system.
+func checkReadings(t *testing.T, start func(testing.TB) *system) {
+	for _, r := range readings {
+		for _, d := range deliveries {
+			t.Run(r.name+"/"+d.name, func(t *testing.T) { start(t).checkReading(r, d) })
+		}
 	}
 }
 
@@ -128,18 +129,19 @@ func TestMovieLensOnMySQL(t *testing.T) {
 // size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
 	parallel(t, tier.Turn(1))
-	fold := func(name string, start func(testing.TB) *system, r reading) {
-		t.Run(name+"/"+r.name, func(t *testing.T) {
-			s := start(t)
-			s.produce(r.events(t)...)
-			s.foldInSteps(fromEnv(t, "KUDOS_TEST_BATCH", 50_000))
-			requireSame(t, "like_count", r.counts(t), s.mysqlCounts())
-		})
+	for _, servers := range []struct {
+		name  string
+		start func(testing.TB) *system
+	}{{"real_stack", func(t testing.TB) *system { return newRealSystem(t) }}, {"embedded_parts", newEmbeddedServers}} {
+		for _, r := range readings {
+			t.Run(servers.name+"/"+r.name, func(t *testing.T) {
+				s := servers.start(t)
+				s.produce(r.events(t)...)
+				s.foldInSteps(fromEnv(t, "KUDOS_TEST_BATCH", 50_000))
+				requireSame(t, "like_count", r.counts(t), s.mysqlCounts())
+			})
+		}
 	}
-	for _, r := range readings {
-		fold("real_stack", func(t testing.TB) *system { return newRealSystem(t) }, r)
-	}
-	fold("embedded_parts", newEmbeddedServers, changingMinds)
 }
 
 // foldInSteps drains the log with processors of growing batch sizes, up to size last.

@@ -30,7 +30,9 @@ func TestIcebergTableHasEachChangeOnce(t *testing.T) {
 		"this build has no client of Iceberg")
 	s.produce(schema.Event{PostID: math.MaxUint64, UserID: 1, Action: schema.Like, TimeMs: time.Now().UnixMilli()})
 	random := rand.New(rand.NewPCG(3, 4))
-	s.strike(t, 50_000, 1000, func(*archiver) { pause(t, time.Duration(random.IntN(500))*time.Millisecond) })
+	s.strike(t, tier.Limited(150_000, 50_000), 1000, func(*archiver) {
+		pause(t, time.Duration(random.IntN(500))*time.Millisecond)
+	})
 	read := func() map[archivedName]archived { return s.readIceberg(t, python, s.store) }
 	s.requireRows(t, read)
 	likes := map[uint64]int64{}

@@ -163,7 +163,7 @@ func (s *shop) sums() (table, counted int64) {
 // Then the application stops, and kudos has what the table has.
 func TestMigrationFromATable(t *testing.T) {
 	tier.Verify(t)
-	migrate(t, 100_000)
+	migrate(t, int64(tier.Limited(200_000, 100_000)))
 }
 
 func TestMigrationOfAMillionRows(t *testing.T) {

@@ -44,7 +44,7 @@ type outcome struct {
 // run runs the program, whatever its exit code.
 func (s *system) run(args ...string) outcome {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(testkit.Within(s.t, 5*time.Minute), s.program, args...)
+	cmd := exec.CommandContext(testkit.Within(s.t, 2*time.Minute), s.program, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		require.ErrorAs(s.t, err, new(*exec.ExitError), "kudos %v", args)

@@ -260,7 +260,7 @@ func (f *followed) streams(t *testing.T) {
 		r.waitReady()
 	}
 	f.processor.kill()
-	f.processor.start()
+	f.system.processor("processor-1", "--set", "processor.max_batch=1000").start() // the rest goes faster
 	f.drain(time.Minute)
 
 	// One more like completes the stream.

@@ -202,7 +202,7 @@ func (s *system) repartitionUnderLoad(r *reactions, reads *reader, seed uint64, 
 		fmt.Sprintf("a repartition to %d partitions has not ended; finish it first: kudos topics repartition", to))
 	s.refused("a repartition has not ended; finish it first: kudos topics repartition")
 	s.killRepartition(to, 20)
-	s.t.Log(s.repartition(to, "--move-pairs", "500"))
+	s.t.Log(s.repartition(to, "--move-pairs", "2000"))
 	so := r.events()
 	waitFor(s.t, time.Minute, "more events to arrive", func() bool { return r.events() > so+5000 })
 	stop()

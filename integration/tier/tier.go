@@ -43,6 +43,14 @@ func Test(t testing.TB) {
 // Verify marks a test for `make verify`: one that takes longer than a contributor should have to wait.
 func Verify(t testing.TB) { t.Helper(); skipUnless(t, verify) }
 
+// Limited selects a size for CI, whose time is limited.
+func Limited(full, inCI int) int {
+	if os.Getenv("CI") != "" {
+		return inCI
+	}
+	return full
+}
+
 // TurnVariable is a number in CI, where time is limited: of the slowest tests of `make verify`, it then runs a third.
 const TurnVariable = "KUDOS_TEST_TURN"
 
