@@ -63,9 +63,8 @@ func startConnect(ctx context.Context, brokers []string, log *slog.Logger) (_ *C
 	}
 	c.Server = NewProgram(ProgramOptions{
 		Name: "connect", Path: java, Dir: c.dir, Log: log, Probe: c.answers,
-		Args: []string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-			"-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.configurationFile=log4j2.properties",
-			"-cp", filepath.Join(jarDir, "*"), "org.apache.kafka.connect.cli.ConnectDistributed", "worker.properties"},
+		Args: append(quickJava("512m"), "-Dlog4j2.configurationFile=log4j2.properties",
+			"-cp", filepath.Join(jarDir, "*"), "org.apache.kafka.connect.cli.ConnectDistributed", "worker.properties"),
 	})
 	return c, c.Start(ctx)
 }

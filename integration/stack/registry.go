@@ -48,9 +48,8 @@ func startRegistry(ctx context.Context, log *slog.Logger) (_ *Registry, err erro
 	jar := filepath.Join(appDir, "apicurio-registry-app-"+app.version+"-runner.jar")
 	r.Server = NewProgram(ProgramOptions{
 		Name: "registry", Path: java, Dir: r.dir, Log: log, Probe: r.answers,
-		Args: []string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-			"-XX:+ExitOnOutOfMemoryError", "-Dquarkus.http.host=127.0.0.1",
-			fmt.Sprint("-Dquarkus.http.port=", r.port.number), "-jar", jar},
+		Args: append(quickJava("512m"), "-Dquarkus.http.host=127.0.0.1",
+			fmt.Sprint("-Dquarkus.http.port=", r.port.number), "-jar", jar),
 	})
 	return r, r.Start(ctx)
 }
