@@ -51,10 +51,10 @@ func Limited(full, inCI int) int {
 	return full
 }
 
-// TurnVariable is a number in CI, where time is limited: of the slowest tests of `make verify`, it then runs a third.
+// TurnVariable is a number in CI on a slow machine: of the slowest tests of `make verify`, it then runs a third.
 const TurnVariable = "KUDOS_TEST_TURN"
 
-// Turn is Verify for one of the slowest tests. In CI it runs only in one turn of three, 0, 1 or 2.
+// Turn is Verify for one of the slowest tests. In CI on a slow machine it runs only in one turn of three, 0, 1 or 2.
 func Turn(turn int) func(testing.TB) {
 	return func(t testing.TB) {
 		t.Helper()
