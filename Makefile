@@ -158,7 +158,8 @@ gremlins: ## change 400 operators in the packages that keep counts exact: do tes
 FUZZTIME ?= 1m
 FUZZ_PKG ?= $$(grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u)
 fuzz: ## fuzz every decoder and the HTTP API for FUZZTIME each (a duration, or 20000x for a number of inputs)
-	@for pkg in $(FUZZ_PKG); do for target in $$($(GO) test $(FLAGS) -vet=off -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	@for pkg in $(FUZZ_PKG); do targets=$$($(GO) test $(FLAGS) -vet=off -list '^Fuzz' $$pkg) || { echo "$$targets"; exit 1; }; \
+	for target in $$(echo "$$targets" | grep '^Fuzz'); do \
 	echo "$$pkg $$target"; \
 	$(GO) test $(FLAGS) -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 

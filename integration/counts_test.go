@@ -164,7 +164,7 @@ func (s *system) foldInSteps(last int) {
 
 func (s *system) checkReading(r reading, d delivery) {
 	d.send(s, r.events(s.t))
-	s.drain(5 * time.Minute) // 7 s alone, 112 s beside 20 busy processes on 2 CPUs
+	s.drain(5 * time.Minute) // 7 s alone, 112 s while 20 other processes keep both CPUs busy
 	requireSame(s.t, "like_count", r.counts(s.t), s.mysqlCounts())
 }
 

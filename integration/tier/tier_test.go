@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurn: each of the slowest tests runs in one CI run of three, and in every other run of its tier.
+// TestTurn: each of the slowest tests runs in one turn of three, and always if no turn is set.
 func TestTurn(t *testing.T) {
 	t.Setenv(Variable, verify)
 	for now, want := range map[string]string{"4": "-1-", "866": "--2", "": "012"} {
